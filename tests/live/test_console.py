@@ -29,12 +29,16 @@ class Browser:
     def __init__(self, link: str) -> None:
         self.place, _, code = link.partition("/console")
         body = {"code": code.partition("#code=")[2]}
-        self.signed_in = httpx.post(f"{self.place}/console/session", json=body, trust_env=False, timeout=20.0)
+        self.signed_in = httpx.post(
+            f"{self.place}/console/session", json=body, trust_env=False, verify=False, timeout=20.0
+        )
         self.session = self.signed_in.json().get("session", "")
 
     def get(self, page: str) -> httpx.Response:
         headers = {"authorization": f"Bearer {self.session}"}
-        return httpx.get(f"{self.place}/console/data/{page}", headers=headers, trust_env=False, timeout=20.0)
+        return httpx.get(
+            f"{self.place}/console/data/{page}", headers=headers, trust_env=False, verify=False, timeout=20.0
+        )
 
     def rows(self) -> dict[str, Any]:
         return {row["name"]: row for row in self.get("overview").json()["functions"]}

@@ -98,7 +98,7 @@ def test_a_device_that_fails_under_load_is_left_and_no_waiting_request_is_lost(
     stop = threading.Event()
 
     def call() -> None:
-        with httpx.Client(timeout=60, trust_env=False) as client:
+        with httpx.Client(timeout=60, trust_env=False, verify=False) as client:
             while not stop.is_set():
                 answers.append(client.post(f"{made.gateway}/v2/models/handler/infer", json=REQUEST).status_code)
 

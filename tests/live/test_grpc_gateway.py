@@ -281,8 +281,8 @@ def test_grpc_over_tls(tmp_path: Path) -> None:
 
 KINDS = """
 accelerators:
-- {name: slow, kind: emulated, count: 1, memory: 16Gi, price-per-hour: 1, profile: {base: 5ms, per-item: 10ms}}
-- {name: fast, kind: emulated, count: 1, memory: 16Gi, price-per-hour: 3, profile: {base: 20ms, per-item: 1ms}}
+- {name: slow, kind: emulated, count: 1, memory: 16Gi, price-per-hour: 1, profile: {base: 10ms, per-item: 20ms}}
+- {name: fast, kind: emulated, count: 1, memory: 16Gi, price-per-hour: 3, profile: {base: 40ms, per-item: 2ms}}
 """
 BOTH = """
 apiVersion: tidegate.dev/v1alpha1
@@ -315,8 +315,8 @@ def test_each_call_of_one_connection_has_a_group_of_its_own_by_weight_then_by_si
         stop = threading.Event()
 
         def call(number: int) -> None:
-            """One large request after two small ones."""
-            while not stop.wait(0.005):
+            """One large request after two small ones; together they leave the replicas a third of their time."""
+            while not stop.wait(0.05):
                 number += 1
                 client.infer("echo", tensor(*[(1.0, 2.0)] * (16 if number % 3 == 0 else 1)), client_timeout=20)
 
@@ -324,7 +324,7 @@ def test_each_call_of_one_connection_has_a_group_of_its_own_by_weight_then_by_si
             found: str = world.status("echo")["revisions"][0]["size_routing"]
             return found
 
-        threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+        threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
         for thread in threads:
             thread.start()
         try:

@@ -34,12 +34,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 def ask(place: Deployment, name: str = "echo", **headers: str) -> httpx.Response:
     url = f"{place.gateway}/v2/models/{name}/infer"
-    return httpx.post(url, json=REQUEST, headers=ASYNC | headers, timeout=20.0, trust_env=False)
+    return httpx.post(url, json=REQUEST, headers=ASYNC | headers, timeout=20.0, trust_env=False, verify=False)
 
 
 def get(place: Deployment, path: str, method: str = "GET", **headers: str) -> httpx.Response:
     # A connection of its own each time: any of the workers answers.
-    return httpx.request(method, f"{place.gateway}{path}", headers=headers, timeout=20.0, trust_env=False)
+    return httpx.request(method, f"{place.gateway}{path}", headers=headers, timeout=20.0, trust_env=False, verify=False)
 
 
 def over(place: Deployment, path: str) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_a_job_of_a_sleeping_function_is_done_later_and_any_worker_has_its_resul
     assert get(place, path, "DELETE").json()["state"] == "deleted"
     assert get(place, f"{path}/result").json()["error"]["code"] == "job_not_found"
 
-    with httpx.Client(base_url=place.gateway, timeout=20.0, trust_env=False) as client:
+    with httpx.Client(base_url=place.gateway, timeout=20.0, trust_env=False, verify=False) as client:
         kept = client.post("/v2/models/echo/infer", json=REQUEST, headers=ASYNC).headers["location"]
         assert client.get(kept).status_code == 200, "its connection goes on while the job runs"
     over(place, kept)
@@ -75,7 +75,12 @@ def test_a_job_of_a_sleeping_function_is_done_later_and_any_worker_has_its_resul
     waited = ask(place, Prefer="respond-async, wait=20")
     assert waited.status_code == 200 and waited.json()["outputs"][0]["data"] == [2.0, 4.0]
     broken = httpx.post(
-        f"{place.gateway}/v2/models/echo/infer", json={"inputs": []}, headers=ASYNC, timeout=20.0, trust_env=False
+        f"{place.gateway}/v2/models/echo/infer",
+        json={"inputs": []},
+        headers=ASYNC,
+        timeout=20.0,
+        trust_env=False,
+        verify=False,
     )
     document = over(place, broken.headers["location"])
     assert (document["state"], document["status"]) == ("done", 400), "the function's own error is its answer"
@@ -114,7 +119,9 @@ async def from_asyncio(place: Deployment) -> None:
 
 
 def test_jobs_over_http2(place: Deployment) -> None:
-    with httpx.Client(http1=False, http2=True, base_url=place.gateway, timeout=20.0, trust_env=False) as client:
+    with httpx.Client(
+        http1=False, http2=True, base_url=place.gateway, timeout=20.0, trust_env=False, verify=False
+    ) as client:
         accepted = client.post("/functions/echo/v2/models/echo/infer", json=REQUEST, headers=ASYNC)
         assert (accepted.http_version, accepted.status_code) == ("HTTP/2", 202)
         path = accepted.headers["location"]
@@ -131,8 +138,10 @@ def test_a_job_is_for_its_tenant_alone(place: Deployment) -> None:
     place.cli("deploy", str(manifest), "--no-wait")
     path = "/functions/closed/v2/models/closed/infer"
     url = f"{place.gateway}{path}"
-    assert httpx.post(url, json=REQUEST, headers=ASYNC, trust_env=False).status_code == 401
-    accepted = httpx.post(url, json=REQUEST, headers=ASYNC | {"x-api-key": ACME}, timeout=20.0, trust_env=False)
+    assert httpx.post(url, json=REQUEST, headers=ASYNC, trust_env=False, verify=False).status_code == 401
+    accepted = httpx.post(
+        url, json=REQUEST, headers=ASYNC | {"x-api-key": ACME}, timeout=20.0, trust_env=False, verify=False
+    )
     job = accepted.headers["location"]
     for others in ({}, {"x-api-key": SECOND}, {"x-api-key": "tg-wrong"}):
         for question in (job, f"{job}/result"):

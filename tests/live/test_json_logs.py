@@ -90,6 +90,7 @@ spec:
             headers=fields,
             timeout=60.0,
             trust_env=False,
+            verify=False,
         )
         assert answer.status_code == 500
         with grpc.insecure_channel(address_of(world)) as channel:
@@ -100,7 +101,12 @@ spec:
         holder = world.state.holder()
         assert holder is not None
         for token in (world.state.token, "canary-token"):
-            httpx.get(f"{holder.api}/v1/functions", headers={"authorization": f"Bearer {token}"}, trust_env=False)
+            httpx.get(
+                f"{holder.api}/v1/functions",
+                headers={"authorization": f"Bearer {token}"},
+                trust_env=False,
+                verify=False,
+            )
 
         def about() -> list[dict[str, Any]]:
             return [line for line in lines(world) if line.get("request_id") == ID]

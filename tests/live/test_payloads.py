@@ -19,7 +19,9 @@ ALL = ("--payload-sample-percent", "100", "--min-scale", "1", "--max-scale", "1"
 def infer(world: Deployment, name: str, secret: str) -> httpx.Response:
     body = REQUEST | {"parameters": {"password": secret}}
     url = f"{world.gateway}/v2/models/{name}/infer"
-    return httpx.post(url, json=body, headers={"x-request-id": f"of-{name}"}, timeout=60.0, trust_env=False)
+    return httpx.post(
+        url, json=body, headers={"x-request-id": f"of-{name}"}, timeout=60.0, trust_env=False, verify=False
+    )
 
 
 def in_file(world: Deployment, name: str) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ def deployed(world: Deployment, folder: Path, model: str = MODEL) -> None:
 
 def call(world: Deployment) -> float:
     """Returns how often this process has been called."""
-    answer = httpx.post(f"{world.gateway}/v2/models/slow/infer", json=BODY, timeout=60.0, trust_env=False)
+    answer = httpx.post(f"{world.gateway}/v2/models/slow/infer", json=BODY, timeout=60.0, trust_env=False, verify=False)
     assert answer.status_code == 200, answer.text
     calls: float = answer.json()["outputs"][0]["data"][0]
     return calls
@@ -148,7 +148,9 @@ def test_five_hundred_requests_at_once_wake_one_replica_and_all_are_answered(tmp
         call(world)
         pid = falls_asleep(world)
         with (
-            httpx.Client(limits=httpx.Limits(max_connections=500), timeout=60.0, trust_env=False) as client,
+            httpx.Client(
+                limits=httpx.Limits(max_connections=500), timeout=60.0, trust_env=False, verify=False
+            ) as client,
             ThreadPoolExecutor(500) as threads,
         ):
             url = f"{world.gateway}/v2/models/slow/infer"

@@ -43,7 +43,12 @@ def traced(folder: Path, *flags: str) -> Iterator[tuple[Deployment, Receiver]]:
 
 def infer(world: Deployment, headers: dict[str, str], query: str = "") -> httpx.Response:
     return httpx.post(
-        f"{world.gateway}/v2/models/echo/infer{query}", json=REQUEST, headers=headers, timeout=60.0, trust_env=False
+        f"{world.gateway}/v2/models/echo/infer{query}",
+        json=REQUEST,
+        headers=headers,
+        timeout=60.0,
+        trust_env=False,
+        verify=False,
     )
 
 
@@ -145,7 +150,7 @@ def test_exemplars_name_the_trace_and_only_openmetrics_has_them(tmp_path: Path) 
         holder = world.state.holder()
         assert holder is not None
         token = {"authorization": f"Bearer {world.state.token}"}
-        found = httpx.get(f"{holder.api}/metrics", headers=OPEN_METRICS | token, trust_env=False)
+        found = httpx.get(f"{holder.api}/metrics", headers=OPEN_METRICS | token, trust_env=False, verify=False)
         assert found.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
         exemplars = [
             (sample.name, sample.exemplar)
@@ -156,7 +161,7 @@ def test_exemplars_name_the_trace_and_only_openmetrics_has_them(tmp_path: Path) 
         ((name, exemplar),) = exemplars
         assert name == "tidegate_gateway_latency_seconds_bucket"
         assert exemplar.labels == {"trace_id": TRACE}
-        plain = httpx.get(f"{holder.api}/metrics", headers=token, trust_env=False)
+        plain = httpx.get(f"{holder.api}/metrics", headers=token, trust_env=False, verify=False)
         assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert TRACE not in plain.text
 
@@ -223,6 +228,7 @@ def test_no_log_and_no_span_has_what_a_request_carried_in_secret(tmp_path: Path)
                 headers={**secrets, **SAMPLED},
                 timeout=60.0,
                 trust_env=False,
+                verify=False,
             )
         arrived(world, collector)
         world.until(lambda: "request-1" in logs(world), 20.0, "the access log")

@@ -29,7 +29,7 @@ def test_a_repository_is_served_by_the_users_own_triton(world: Deployment) -> No
     flags = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     world.cli("deploy", "repository", "--name", "shop", *flags)
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}
-    answer = httpx.post(f"{world.gateway}/v2/models/double/infer", json=body, timeout=30, trust_env=False)
+    answer = httpx.post(f"{world.gateway}/v2/models/double/infer", json=body, timeout=30, trust_env=False, verify=False)
     assert answer.json()["outputs"][0]["data"] == [2.0, 4.0]
 
 

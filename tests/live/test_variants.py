@@ -15,7 +15,7 @@ FAMILY = ("--variant-of", "resnet")
 
 def test_a_busy_or_sleeping_variant_lends_its_requests_to_one_within_its_loss(tmp_path: Path) -> None:
     gate = tmp_path / "work"
-    with deployment(tmp_path) as world, httpx.Client(timeout=60.0, trust_env=False) as http:
+    with deployment(tmp_path) as world, httpx.Client(timeout=60.0, trust_env=False, verify=False) as http:
         world.up("--gateway-workers", "1")
         handler = world.handler(work_until=gate)
         gate.touch()

@@ -335,6 +335,7 @@ def client(address: str) -> httpx.AsyncClient:
         base_url="http://localhost" if is_unix else f"http://{address}",
         timeout=15.0,
         trust_env=False,
+        verify=False,
     )
 
 
