@@ -28,6 +28,10 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+def runs(link: PredictorProcess) -> bool:
+    return link.pid is not None
+
+
 def test_a_killed_predictor_is_started_again_after_a_pause_and_knows_its_samples(tmp_path: Path) -> None:
     async def run() -> None:
         clock = ManualClock(100.0)
@@ -61,13 +65,13 @@ def test_it_starts_with_the_first_sample(tmp_path: Path) -> None:
     async def run() -> None:
         link = PredictorProcess(tmp_path / "samples.jsonl", inherited(os.environ), ManualClock(1.0).now)
         assert (await link.ask(QUESTION)).predictions == (None,)
-        assert link.pid is None
+        assert not runs(link)
         await link.ask(Turn(seen=(seen(0.02),)))
-        assert link.pid is not None
+        assert runs(link)
         await link.close()
         again = PredictorProcess(tmp_path / "samples.jsonl", inherited(os.environ), ManualClock(1.0).now)
         await again.ask(QUESTION)
-        assert again.pid is not None, "there are samples of before"
+        assert runs(again), "there are samples of before"
         await again.close()
 
     asyncio.run(run())
