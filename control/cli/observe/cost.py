@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from tidegate.control.views.costs import CostRowView, CostView
 
-MAX_SINCE_S: Final = 31 * 24 * 3600.0
+DAY_S: Final = 24 * 3600.0
+MAX_SINCE_S: Final = 31 * DAY_S
 
 
 def cost(
@@ -32,7 +33,7 @@ def cost(
     json: JsonOption = False,
 ) -> None:
     """Show what device time cost: busy, idle and starting, per 1,000 requests and per million tokens."""
-    since_s = _since(since)
+    since_s = time_range_s(since)
     group = by or (GroupBy.FUNCTION if function is None else GroupBy.TENANT)
     with connect(state) as tidegate:
         view = tidegate.cost(function, tenant=tenant, since_s=since_s, by=group, spread=spread)
@@ -79,13 +80,14 @@ def _price(price: float | None) -> str:
     return "-" if price is None else f"{price:,.2f}" if price >= 100.0 else f"{price:.4g}"
 
 
-def _since(text: str) -> float:
+def time_range_s(text: str) -> float:
     """Returns a number of seconds. Raises InvalidInputError."""
     from tidegate.errors import Fault, InvalidInputError
-    from tidegate.schema.units import UnreadableError, duration
+    from tidegate.schema.units import UnreadableError, duration, number
 
+    days = text.removesuffix("d")
     try:
-        seconds = duration(text, bare="s")
+        seconds = number(days) * DAY_S if days != text else duration(text, bare="s")
         if 1.0 <= seconds <= MAX_SINCE_S:
             return seconds
     except UnreadableError:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.control.cli.test_commands import tidegate
-from tidegate.control.cli.observe.cost import table
+from tidegate.control.cli.observe.cost import table, time_range_s
 from tidegate.control.costs.ledger import DeviceTime
 from tidegate.control.costs.report import CostAmounts
 from tidegate.control.views.costs import CostView, cost_row
@@ -26,7 +26,12 @@ def test_rows_and_their_total_are_shown_with_what_a_request_cost() -> None:
     assert last == first
 
 
-@pytest.mark.parametrize("text", ["soon", "0", "32d"])
+@pytest.mark.parametrize(("text", "seconds"), [("7d", 604_800.0), ("31d", 2_678_400.0), ("1h", 3600.0), ("90", 90.0)])
+def test_a_time_range_may_be_in_days(text: str, seconds: float) -> None:
+    assert time_range_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "32d", "d", "-1d", "0d"])
 def test_a_bad_time_range_is_reported_before_anything_is_asked(text: str) -> None:
     result = tidegate("cost", "--since", text)
     assert result.exit_code == 2
