@@ -163,8 +163,11 @@ class IdleStates:
         if (revision, kind.name) not in self._held:
             return f"{start}: surplus ones sleep"
         sleep_s = min(LONGEST_S, kept_s(asleep, states, stakes))
+        wake = f"a wake takes {_time(asleep.ready_s)}"
+        if (revision, kind.name) not in self._wakes:
+            wake = f"no wake was measured yet, {_time(asleep.ready_s)} are assumed"
         holds = f"holds {100.0 * asleep.held:.2g} % of a place"
-        return f"{start}: surplus ones sleep (a wake takes {_time(asleep.ready_s)}, {holds}) for {_time(sleep_s)}"
+        return f"{start}: surplus ones sleep ({wake}, {holds}) for {_time(sleep_s)}"
 
     def __repr__(self) -> str:
         return f"<IdleStates of {len(self._starts)} groups>"
@@ -179,4 +182,8 @@ def _start_s(replica: ReplicaStatus) -> float | None:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1.0 else f"{seconds:.3g} s"
+    if seconds < 1.0:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 100.0:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60.0:.3g} min" if seconds < 6000.0 else f"{seconds / 3600.0:.3g} h"

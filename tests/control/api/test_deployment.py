@@ -44,6 +44,16 @@ def test_explain_says_why_what_was_decided_does_not_come(tmp_path: Path) -> None
     at_desk(tmp_path, tell)
 
 
+def test_explain_has_the_states_of_idle_replicas_with_their_figures(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy()
+        await desk.world.advance(5.0)
+        text = (await desk.get("/functions/echo/explain")).json()["text"]
+        assert "\nreplicas on cpu: a start takes " in text
+
+    at_desk(tmp_path, tell)
+
+
 def test_explain_says_that_there_is_no_place(tmp_path: Path) -> None:
     async def tell(desk: Desk) -> None:
         desk.world.backend.set_accelerators((replace(CPU, count=1),))
