@@ -28,8 +28,10 @@ KEPT_BY: Final = {
     "scale_down_delay": "kept by the scale-down delay",
 }
 """What keeps replicas without work, in words."""
-OF_LOAD: Final = frozenset({"load", "sla_load", "mu_unknown", "utilization", "level", "hold", "park_on_cheapest"})
-"""Codes of a policy that reason about a load. Of an idle function its limits are the reason."""
+OF_LOAD: Final = frozenset(
+    {"load", "sla_load", "mu_unknown", "utilization", "level", "cover", "replica_held", "hold", "park_on_cheapest"}
+)
+"""Codes of a policy that reason about a load. Of an idle function its limits, or what keeps it, are the reason."""
 
 
 def summary(view: FunctionView, failures: Sequence[str] = ()) -> tuple[str, ...]:

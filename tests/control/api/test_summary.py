@@ -136,6 +136,16 @@ def test_an_idle_function_is_kept_by_its_time_and_not_by_a_load() -> None:
     )
 
 
+def test_an_idle_function_that_is_held_is_not_explained_by_the_load_now() -> None:
+    held = replace(IDLE, zero_in_s=None, kept_by="replica_held")
+    revision = replace(REVISION, reasons=(reason("level"), reason("replica_held")), idle=held)
+    assert summary(replace(VIEW, traffic=TrafficView(window_s=60.0), revisions=(revision,))) == (
+        "1 replica: idle for 6 s; kept for as long as starting it again would cost.",
+        "why: kept for as long as starting it again would cost.",
+        "what would change it: it passes by itself, unless more is asked for.",
+    )
+
+
 def test_a_function_without_a_request_since_its_deploy_says_who_started_it() -> None:
     assert first(without_load(idle=replace(IDLE, is_unused=True))) == (
         "1 replica: no request since its deploy, started by initial-scale; it goes to zero in 14 s "
