@@ -58,12 +58,12 @@ test-live: $(STAMP) ## only the tests that start real processes; those that judg
 	@$(LIVE) 'live and not alone and not deep and not needs' -n $(LIVE_AT_ONCE) --dist loadscope -- -q -m 'live and alone and not deep and not needs'
 
 test-redis: $(STAMP) ## the store and the shared counters in a real redis-server (Debian: redis-server)
-	@$(LIVE) "needs(tool='redis') and not needs(tool='cluster') and not deep"
+	@$(LIVE) "needs(tool='redis') and not needs(tool='cluster') and not needs(tool='prometheus') and not deep"
 
 test-clients: $(STAMP) ## curl, wrk and ab against gateway and queue_proxy (Debian: curl wrk apache2-utils)
 	@$(LIVE) "needs(tool='clients') and not deep"
 
-test-prometheus: $(STAMP) ## rules and alerts in a real Prometheus over a running deployment (Debian: prometheus)
+test-prometheus: $(STAMP) ## rules and alerts in a real Prometheus over a running deployment (Debian: prometheus redis-server)
 	@$(LIVE) "needs(tool='prometheus') and not deep" -n 2
 
 test-compose: $(STAMP) ## images and services of docker-compose.yml, without Docker; as root (Debian: redis-server prometheus docker-compose iproute2)

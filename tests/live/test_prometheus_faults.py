@@ -18,6 +18,9 @@ from tests.live.test_disk_full import fill_disk
 from tests.live.test_prometheus import Client, clears, fires
 from tests.support.live.deployment import REQUEST, Deployment, deployment, places
 from tests.support.live.prometheus_server import prometheus
+from tests.support.live.redis_server import RedisServer
+from tests.support.live.remote_gateway import remote_gateways
+from tests.support.live.tenants import ACME, closed_function, tenants_file
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="prometheus"), pytest.mark.timeout(180)]
 
@@ -172,3 +175,63 @@ def test_doors_that_are_shut_and_metrics_that_cannot_be_read_are_said_and_clear(
                     os.kill(pid, signal.SIGCONT)
             for name in ("TidegateConnectionsShed", "TidegateModelMetricsMissing", "TidegateMetricsIncomplete"):
                 clears(world, watcher, name)
+
+
+NEVER_STARTS = """
+class Echo:
+    def load(self):
+        raise RuntimeError("no such device")
+    def predict(self, inputs):
+        return inputs
+"""
+TWO_KINDS = "accelerators: [{name: one, kind: cpu, cores: 1, count: 1}, {name: two, kind: cpu, cores: 1, count: 1}]"
+
+
+@pytest.mark.deep
+def test_starts_that_fail_for_a_minute_on_one_kind_are_said_and_clear(tmp_path: Path) -> None:
+    (tmp_path / "kinds.yaml").write_text(TWO_KINDS)
+    (tmp_path / "never.py").write_text(NEVER_STARTS)
+    with deployment(tmp_path, "--accelerators-file", str(tmp_path / "kinds.yaml")) as world:
+        world.up()
+        world.cli("deploy", str(tmp_path / "never.py") + ":Echo", "--name", "echo", "--min-scale", "1", "--no-wait")
+        with prometheus(tmp_path / "prometheus", world.state.root) as watcher:
+            world.until(lambda: "TidegateStartsRevoked" in watcher.firing(), 120.0, "TidegateStartsRevoked to fire")
+            assert watcher.firing()["TidegateStartsRevoked"]["revision"] == "echo-00001"
+            clears(world, watcher, "TidegateStartsRevoked")
+
+
+@pytest.mark.needs(tool="redis")
+def test_a_redis_that_is_away_is_said_of_quotas_and_rooms_and_clears(tmp_path: Path) -> None:
+    (tmp_path / "redis").mkdir()
+    redis = RedisServer(tmp_path / "redis")
+    tenants = tenants_file(tmp_path, "{requests-per-minute: 6000}")
+    flags = ("--store-url", redis.url, "--store-name", "blue", "--gateway-workers", "0")
+    names = {"TidegateQuotasLocal", "TidegateRoomsLocal"}
+    try:
+        with deployment(tmp_path, *flags, "--tenants-file", str(tenants)) as world:
+            world.up()
+            with (
+                remote_gateways(world, redis.port, 2) as gateways,
+                prometheus(tmp_path / "prometheus", world.state.root) as watcher,
+            ):
+                closed_function(world, {"api-keys": True})
+                url = f"{gateways[0].url}/v2/models/echo/infer"
+
+                def status() -> int:
+                    key = {"x-api-key": ACME}
+                    return httpx.post(url, json=REQUEST, headers=key, timeout=30.0, trust_env=False).status_code
+
+                def is_said() -> bool:
+                    assert status() == 200
+                    return names <= watcher.firing().keys()
+
+                world.until(lambda: status() == 200, 30.0, "the function at the gateway")
+                world.until(lambda: watcher.query("tidegate_gateway_rooms_local"), 20.0, "the gateways to be seen")
+                assert not names & watcher.firing().keys()
+                redis.kill()
+                world.until(is_said, 60.0, "both alerts to fire")
+                redis.start()
+                for name in names:
+                    clears(world, watcher, name)
+    finally:
+        redis.kill()
