@@ -37,8 +37,8 @@ class Explanations:
         if words and (rolling := deployed.rolling) is not None and deployed.candidate is not None:
             subject = f"{rolling.strategy.value} rollout of {deployed.candidate.revision.id}"
             words.append(f"{subject}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
-        groups = [group for revision in view.revisions for group in revision.groups]
-        words += [f"replicas on {each.accelerator}: {each.idle_states}" for each in groups if each.idle_states is not None]
+        groups = [group for revision in view.revisions for group in revision.groups if group.idle_states is not None]
+        words += [f"replicas on {each.accelerator}: {each.idle_states}" for each in groups]
         predictions = describe.prediction_lines(assessed)
         if disbelief is not None:
             predictions.append(f"predictor: {disbelief}")

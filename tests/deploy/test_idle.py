@@ -115,7 +115,8 @@ def test_a_wake_that_was_not_measured_is_not_said_as_if_it_was_and_long_times_ar
     states = IdleStates()
     states.observe([replica()])
     states.observe([replica(state=ReplicaState.ASLEEP, asleep_at=1.0, held_bytes=1)])
-    sleep = "a start takes 3 s: surplus ones sleep (no wake was measured yet, 20 ms are assumed, holds 0.1 % of a place)"
+    wake = "no wake was measured yet, 20 ms are assumed"
+    sleep = f"a start takes 3 s: surplus ones sleep ({wake}, holds 0.1 % of a place)"
     assert states.words("f-00001", CPU, NO_PRICE) == f"{sleep} for 49.7 min"
     assert states.words("f-00001", CPU, Stakes(late_s=5.0, in_time_s=0.1)) == f"{sleep} for 2.22 h"
 
