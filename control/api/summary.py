@@ -29,7 +29,10 @@ KEPT_BY: Final = {
 }
 """What keeps replicas without work, in words."""
 OF_LOAD: Final = frozenset(
-    {"load", "sla_load", "mu_unknown", "utilization", "level", "cover", "replica_held", "hold", "park_on_cheapest"}
+    {
+        *("load", "sla_load", "mu_unknown", "utilization", "hold", "park_on_cheapest"),
+        *("level", "cover", "replica_held", "mix"),
+    }
 )
 """Codes of a policy that reason about a load. Of an idle function its limits, or what keeps it, are the reason."""
 
@@ -126,17 +129,25 @@ def _work(view: FunctionView) -> str:
         parts.append(f"{_count(running, 'request')} {'is' if running == 1 else 'are'} under way{stalls}")
     if parts:
         return "; ".join(parts)
-    return _load(view) if serving is None or serving.idle is None else _idle(serving.idle)
+    return _load(view) if serving is None or serving.idle is None else _idle(serving.idle, _kept_by(serving))
 
 
-def _idle(idle: IdleView) -> str:
+def _kept_by(revision: RevisionView) -> str:
+    """Returns the code of what keeps replicas without work: the last one that keeps any. Which kinds run does not."""
+    if revision.idle is None or not revision.idle.kept_by:
+        return ""
+    codes = [*(each.code for each in revision.reasons), revision.idle.kept_by]
+    return next((code for code in reversed(codes) if code in KEPT_BY), "")
+
+
+def _idle(idle: IdleView, kept_by: str) -> str:
     """Returns ``idle for 6 s; it goes to zero in 14 s if no request comes (scale-to-zero-after)``."""
     quiet = "no request since its deploy" if idle.is_unused else f"idle for {_lasting(idle.idle_s)}"
     if idle.zero_in_s is not None:
         started = ", started by initial-scale" if idle.is_unused else ""
         left = _lasting(idle.zero_in_s)
         return f"{quiet}{started}; it goes to zero in {left} unless a request comes (scale-to-zero-after)"
-    return f"{quiet}; {KEPT_BY[idle.kept_by]}" if idle.kept_by in KEPT_BY else quiet
+    return f"{quiet}; {KEPT_BY[kept_by]}" if kept_by else quiet
 
 
 def _replicas(view: FunctionView) -> list[ReplicaView]:
@@ -194,7 +205,7 @@ def _codes(revision: RevisionView) -> list[str]:
     codes = [each.code for each in revision.reasons]
     if revision.idle is None or revision.ready > 1 or not OF_LOAD.issuperset(codes):
         return codes
-    return ["not_idle_yet"] if revision.idle.zero_in_s is not None else [revision.idle.kept_by or codes[0]]
+    return ["not_idle_yet"] if revision.idle.zero_in_s is not None else [_kept_by(revision) or codes[0]]
 
 
 def _reasons(revision: RevisionView) -> str:

@@ -136,9 +136,12 @@ def test_an_idle_function_is_kept_by_its_time_and_not_by_a_load() -> None:
     )
 
 
-def test_an_idle_function_that_is_held_is_not_explained_by_the_load_now() -> None:
-    held = replace(IDLE, zero_in_s=None, kept_by="replica_held")
-    revision = replace(REVISION, reasons=(reason("level"), reason("replica_held")), idle=held)
+@pytest.mark.parametrize("codes", [("level", "replica_held"), ("level", "cover", "replica_held", "mix")])
+def test_an_idle_function_that_is_held_is_not_explained_by_the_load_now_nor_by_its_kinds(
+    codes: tuple[str, ...],
+) -> None:
+    held = replace(IDLE, zero_in_s=None, kept_by=codes[-1])
+    revision = replace(REVISION, reasons=tuple(reason(code) for code in codes), idle=held)
     assert summary(replace(VIEW, traffic=TrafficView(window_s=60.0), revisions=(revision,))) == (
         "1 replica: idle for 6 s; kept for as long as starting it again would cost.",
         "why: kept for as long as starting it again would cost.",
