@@ -95,6 +95,14 @@ def test_on_kubernetes_the_image_runs(context: ParseContext) -> None:
     assert (function.server.argv[0], function.port) == ("python", 8080)
 
 
+def test_an_image_that_is_none_is_one_fault(context: ParseContext) -> None:
+    text = PLAIN.replace("command: [python, server.py]", "image: 'docker.io/{username}/hello'")
+    with pytest.raises(InvalidInputError) as caught:
+        read(text, source="s", context=replace(context, images=True))
+    (fault,) = caught.value.faults
+    assert fault.where.endswith("containers[0].image")
+
+
 def test_arguments_do_not_replace_the_program_of_an_image(context: ParseContext) -> None:
     """In a Pod, arguments without a command are those of the image's own program, which is not known here."""
     images = replace(context, images=True)

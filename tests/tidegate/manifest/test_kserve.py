@@ -160,10 +160,27 @@ def test_on_one_machine_a_model_is_a_file_of_it(context: ParseContext) -> None:
         ),
         ("    model:", "    workers: 2\n    model:", "workers: the unknown key 'workers'"),
         ("    model:", "    sklearn: {}\n    model:", "predictor: model and sklearn; exactly one of"),
+        ("    model:", "    storageUris: []\n    model:", "storageUris: a list; one storageUri of the model"),
         ("  predictor:", "  transformer: {}\n  predictor:", "transformer: a mapping; no such part"),
+        ("  predictor:", "  canary: []\n  predictor:", "canary: a list; canaryTrafficPercent of the predictor"),
         ("      storageUri", "      protocolVersion: grpc-v2\n      storageUri", "protocolVersion: 'grpc-v2'; v1, v2"),
     ],
 )
 def test_what_cannot_be_taken_over_is_a_fault(cluster: ParseContext, before: str, after: str, fault: str) -> None:
     (found,) = faults(PLAIN.replace(before, after, 1), cluster)
     assert fault in found
+
+
+@pytest.mark.parametrize("form", ["tensorflow", "lightgbm", "paddle", "pmml"])
+def test_an_older_key_of_a_format_that_is_not_served_is_one_fault(cluster: ParseContext, form: str) -> None:
+    text = PLAIN.replace("    model:\n      modelFormat: {name: onnx}", f"    {form}:")
+    (fault,) = faults(text, cluster)
+    assert fault.startswith(f"spec.predictor.{form}: a mapping; onnx, sklearn")
+    assert "another format by containers" in fault
+
+
+def test_what_places_a_pod_and_names_its_account_is_noted(cluster: ParseContext) -> None:
+    keys = ("name", "serviceAccount", "nodeName", "dnsPolicy", "preemptionPolicy")
+    text = PLAIN.replace("    model:", "".join(f"    {key}: x\n" for key in keys) + "    model:")
+    found = {each.where for each in parsed(text, cluster).warnings}
+    assert found == {f"spec.predictor.{key}" for key in keys}

@@ -76,9 +76,10 @@ _PROBE_NOTED: Final = (
     "failureThreshold",
 )
 # Keys without which a server would not work.
-_POD_REFUSED: Final = {"volumes": "no volumes: put files beside the manifest", "initContainers": "one container"}
+_NO_VOLUMES: Final = "no volumes: put files beside the manifest; on Kubernetes, tidegate.dev/volume-mounts mounts claims"
+_POD_REFUSED: Final = {"volumes": _NO_VOLUMES, "initContainers": "one container"}
 _CONTAINER_REFUSED: Final = {
-    "volumeMounts": "no volumes: put files beside the manifest",
+    "volumeMounts": _NO_VOLUMES,
     "envFrom": "variables with a value of their own, under env",
 }
 
@@ -330,6 +331,8 @@ def _server(container: Section, env: Mapping[str, str], builder: FunctionBuilder
             builder.faults.report(container.path("args"), "args without a command", alone, args[0].line)
             return None
         return Server(kind=ServerKind.IMAGE, target=image, argv=argv)
+    if builder.context.images and container.node.get("image") is not None:
+        return None  # It is no image, which is reported.
     if command:
         node = container.take("image")
         if node is not None:

@@ -42,6 +42,9 @@ FORMATS: Final = {
     "triton": ModelFormat.TRITON,
 }
 """KServe's names of formats that the shipped runtime serves."""
+NOT_SERVED: Final = ("lightgbm", "paddle", "pmml", "tensorflow")
+"""KServe's older keys of other formats."""
+_SERVED: Final = f"{', '.join(FORMATS)}; another format by containers, with its own server"
 PROTOCOLS: Final = ("v1", "v2")
 METRICS: Final = {
     "concurrency": rules.KPA_CLASS,
@@ -62,17 +65,28 @@ _SCALING: Final = {
     "scaleTarget": "target",
 }
 """Keys of a predictor, and Knative's annotations of the same meaning."""
-_PARTS: Final = dict.fromkeys(("transformer", "explainer"), "no such part: a Pipeline of functions takes its place")
+_PARTS: Final = {
+    **dict.fromkeys(("transformer", "explainer"), "no such part: a Pipeline of functions takes its place"),
+    "canary": "canaryTrafficPercent of the predictor",
+}
 _PREDICTOR_NOTED: Final = (
+    "name",
+    "serviceAccount",
     "serviceAccountName",
     "imagePullSecrets",
+    "nodeName",
     "nodeSelector",
     "tolerations",
     "affinity",
     "runtimeClassName",
     "schedulerName",
+    "priority",
     "priorityClassName",
+    "preemptionPolicy",
     "topologySpreadConstraints",
+    "dnsPolicy",
+    "dnsConfig",
+    "hostAliases",
     "securityContext",
     "automountServiceAccountToken",
     "enableServiceLinks",
@@ -86,6 +100,7 @@ _PREDICTOR_NOTED: Final = (
 )
 _PREDICTOR_REFUSED: Final = {
     "volumes": f"no such key: a model comes by storageUri, {URIS}",
+    "storageUris": f"one storageUri of the model: {URIS}",
     "initContainers": "one container",
     "workerSpec": "no such key: a replica is one Pod",
 }
@@ -98,11 +113,12 @@ _MODEL_NOTED: Final = (
     "livenessProbe",
     "name",
     "ports",
-    "priority",
     "readinessProbe",
     "runtimeVersion",
     "securityContext",
     "startupProbe",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
     "workingDir",
 )
 _MODEL_REFUSED: Final = {
@@ -162,6 +178,9 @@ def _predictor(predictor: Section, builder: FunctionBuilder) -> Server | None:
 
 def _server(predictor: Section, builder: FunctionBuilder) -> Server | None:
     """Reads the one way to serve of a predictor: ``model``, KServe's older key of a format, or a container."""
+    if any(predictor.node.get(name) is not None for name in NOT_SERVED):
+        refused(predictor, dict.fromkeys(NOT_SERVED, _SERVED), builder)
+        return None
     older = [name for name in FORMATS if predictor.take(name) is not None]
     ways = [*(key for key in ("model", "containers") if predictor.take(key) is not None), *older]
     if len(ways) != 1:
@@ -212,8 +231,7 @@ def _format(model: Section, builder: FunctionBuilder) -> ModelFormat | None:
     if name is not None and name.text in FORMATS:
         return FORMATS[name.text]
     written, line = ("nothing", stated.node.line) if name is None else (shown(name), name.line)
-    allowed = f"{', '.join(FORMATS)}; another format by containers, with its own server"
-    builder.faults.report(stated.path("name"), written, allowed, line)
+    builder.faults.report(stated.path("name"), written, _SERVED, line)
     return None
 
 
