@@ -30,6 +30,7 @@ VALUES: list[dict[str, Any]] = [
     {"monitoring": {"podMonitor": {"enabled": True, "labels": {"release": "p"}}, "tokenSecret": "scrape"}},
     {"monitoring": {"podMonitor": {"enabled": True, "interval": "30s"}}, "gateways": {"replicas": 2}},
     {"webhook": {"enabled": True}, "networkPolicy": {"enabled": False}},
+    {"webhook": {"enabled": True, "certManager": True}},
     {"webhook": {"enabled": True, "certManager": True, "clusterIssuer": "company"}, "image": "t:2"},
 ]
 CLUSTERS = ("CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")

@@ -12,7 +12,7 @@ from tidegate.deploy.kubernetes.pods.template import INJECT
 from tidegate.deploy.kubernetes.resources.chart import ChartError, render
 from tidegate.deploy.kubernetes.resources.main import files, plain, plain_webhook
 from tidegate.deploy.kubernetes.webhook.main import arguments
-from tidegate.deploy.kubernetes.webhook.process.rotation import WEBHOOK
+from tidegate.deploy.kubernetes.webhook.process.rotation import WEBHOOK, secret_of
 from tidegate.deploy.placement.ledger import AcceleratorKind
 from tidegate.schema.rows import Whole
 
@@ -170,8 +170,7 @@ def test_with_cert_manager_the_webhook_has_no_right_and_its_authority_is_injecte
     assert not {"Secret", "Role", "ClusterRole"} & found.keys()
     assert found["Deployment"]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
     annotations = found["MutatingWebhookConfiguration"]["metadata"]["annotations"]
-    assert annotations == {"cert-manager.io/inject-ca-from": "models/tidegate-webhook"}
-    assert found["Certificate"]["spec"]["issuerRef"]["kind"] == "Issuer"
+    assert annotations == {"cert-manager.io/inject-ca-from": "models/tidegate-webhook-tls"}
     found = webhook(certManager=True, clusterIssuer="company")
     assert "Issuer" not in found
     assert found["Certificate"]["spec"]["issuerRef"] == {
@@ -179,6 +178,28 @@ def test_with_cert_manager_the_webhook_has_no_right_and_its_authority_is_injecte
         "kind": "ClusterIssuer",
         "name": "company",
     }
+
+
+def test_with_cert_manager_an_authority_that_keeps_its_key_signs_each_certificate() -> None:
+    """What API servers trust stays the same over renewals: adr/0116."""
+    found = objects_with({"webhook": {"enabled": True, "certManager": True}})
+    serving = found["Certificate", "tidegate-webhook-tls"]["spec"]
+    authority = found["Certificate", "tidegate-webhook-authority"]["spec"]
+    issuer = found[serving["issuerRef"]["kind"], serving["issuerRef"]["name"]]["spec"]
+    assert issuer == {"ca": {"secretName": authority["secretName"]}}
+    assert authority["isCA"] is True and authority["privateKey"]["rotationPolicy"] == "Never"
+    assert found[authority["issuerRef"]["kind"], authority["issuerRef"]["name"]]["spec"] == {"selfSigned": {}}
+    assert serving["secretName"] == "tidegate-webhook-tls" and "isCA" not in serving
+
+
+@pytest.mark.parametrize("by_cert_manager", [False, True])
+def test_the_secret_that_is_looked_at_is_the_one_whose_certificate_is_served(by_cert_manager: bool) -> None:
+    found = webhook(certManager=by_cert_manager)
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    mounted = [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each]
+    given = [each for each in pod["containers"][0]["command"] if each.startswith("--secret=")]
+    name = secret_of(found["MutatingWebhookConfiguration"])
+    assert [*mounted, *given] == [name if by_cert_manager else f"--secret={name}"]
 
 
 def properties(schema: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,10 @@ from tidegate.deploy.kubernetes.webhook.validity import Lifetimes, Material, Ren
 
 CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 WEBHOOK_NAME: Final = "tidegate-webhook"
-"""Name of every object of the webhook in the chart."""
+"""Name of every object of the webhook in the chart, but for cert-manager's."""
+CERTIFICATE_OF: Final = "cert-manager.io/inject-ca-from"
+"""Annotation of the configuration: namespace and name of cert-manager's Certificate, whose Secret has its name in the
+chart."""
 WEBHOOK: Final = "pods.tidegate.dev"
 """Name of the webhook in its configuration."""
 MAX_STEPS: Final = 8
@@ -33,6 +36,12 @@ def material_of(secret: Mapping[str, Any]) -> Material:
     """Reads a Secret: those of cert-manager have the same names."""
     data = secret.get("data") or {}
     return Material(**{field: base64.b64decode(data.get(key, "")) for key, field in _KEYS.items()})
+
+
+def secret_of(configuration: Mapping[str, Any]) -> str:
+    """Returns the name of the Secret with the webhook's certificate."""
+    annotations = configuration["metadata"].get("annotations") or {}
+    return str(annotations.get(CERTIFICATE_OF, WEBHOOK_NAME)).rpartition("/")[2]
 
 
 def bundle_of(configuration: Mapping[str, Any]) -> bytes:

@@ -3,7 +3,13 @@
 from tidegate.deploy.kubernetes.pods.template import INJECT
 from tidegate.deploy.kubernetes.process.api import KubernetesApi
 from tidegate.deploy.kubernetes.process.survey import Answer, Surveyed, asked, found_object
-from tidegate.deploy.kubernetes.webhook.process.rotation import CONFIGURATIONS, WEBHOOK_NAME, bundle_of, material_of
+from tidegate.deploy.kubernetes.webhook.process.rotation import (
+    CONFIGURATIONS,
+    WEBHOOK_NAME,
+    bundle_of,
+    material_of,
+    secret_of,
+)
 from tidegate.deploy.kubernetes.webhook.validity import Health, health
 
 
@@ -18,10 +24,11 @@ async def _state(api: KubernetesApi, namespace: str, now: float) -> tuple[Answer
     if found is None:
         return Answer.HAS, f"not installed: only Pods with the label {INJECT} need it (webhook.enabled of the chart)"
     where = found["webhooks"][0]["clientConfig"].get("service", {}).get("namespace", namespace)
-    secret = await found_object(api, f"/api/v1/namespaces/{where}/secrets/{WEBHOOK_NAME}")
+    name = secret_of(found)
+    secret = await found_object(api, f"/api/v1/namespaces/{where}/secrets/{name}")
     if secret is None:
         return Answer.LACKS, (
-            f"the Secret {WEBHOOK_NAME} of namespace {where} is not there: helm upgrade or cert-manager makes it again."
+            f"the Secret {name} of namespace {where} is not there: helm upgrade or cert-manager makes it again."
             f" A webhook that runs serves what it had; without one, Pods with the label {INJECT} are refused"
         )
     state, left_s = health(material_of(secret).certificate, bundle_of(found), now)
@@ -33,6 +40,6 @@ async def _state(api: KubernetesApi, namespace: str, now: float) -> tuple[Answer
     what = {
         Health.EXPIRED: f"its certificate has ended {left} ago",
         Health.UNTRUSTED: "no authority of caBundle has signed its certificate",
-        Health.MISSING: f"the Secret {WEBHOOK_NAME} of namespace {where} has no certificate",
+        Health.MISSING: f"the Secret {name} of namespace {where} has no certificate",
     }[state]
     return Answer.LACKS, f"{what}: Pods with the label {INJECT} are refused"
