@@ -362,13 +362,18 @@ def installed(state: Path | None, requirements: Path, python: str | None, *, is_
 
 
 def policy_flags(texts: list[str], faults: list[Fault]) -> dict[str, str]:
+    """Returns the annotations of ``KEY=VALUE`` and ``policy.KEY=VALUE``, as ``--set`` and reasons write it."""
     from tidegate.manifest.annotations import PARAMETER_PREFIX
 
     pairs = {text: text.partition("=") for text in texts}
     faults += [
         Fault("--policy-parameter", text, "KEY=VALUE") for text, (key, is_, _) in pairs.items() if not (key and is_)
     ]
-    return {PARAMETER_PREFIX + key: value for key, is_, value in pairs.values() if key and is_}
+    return {
+        PARAMETER_PREFIX + key.removeprefix(PARAMETER_PREFIX): value
+        for key, is_, value in pairs.values()
+        if key and is_
+    }
 
 
 def _report(deployed: "DeployView", tidegate: "Tidegate") -> None:

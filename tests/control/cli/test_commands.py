@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from tests.support.live.certificates import make_certificate
 from tidegate.control.cli.app import app, with_command
 from tidegate.control.cli.common import seconds
-from tidegate.control.cli.deploy import as_typed, read
+from tidegate.control.cli.deploy import as_typed, policy_flags, read
 from tidegate.control.cli.show import _follow as follow
 from tidegate.control.cli.traffic import _rollout as rollout_lines
 from tidegate.control.cli.up import read_settings
@@ -272,6 +272,11 @@ def test_a_wrong_policy_parameter_is_exit_code_two(tmp_path: Path) -> None:
     result = tidegate("deploy", "m.onnx", "--policy-parameter", "window", "--state", str(tmp_path))
     assert result.exit_code == 2
     assert "KEY=VALUE" in result.stderr
+
+
+@pytest.mark.parametrize("key", ["sla-effort", "policy.sla-effort"])
+def test_a_policy_parameter_may_be_written_as_its_annotation(key: str) -> None:
+    assert policy_flags([f"{key}=30"], []) == {"policy.sla-effort": "30"}
 
 
 def test_faults_of_the_command_line_and_of_the_manifest_are_reported_together(tmp_path: Path) -> None:
