@@ -404,7 +404,10 @@ async def _live(
         state=state,
         settings=settings,
         redis=RedisGateways(url, deployment, mark=fingerprint(state.link_token)),
-        pools=(open_pool(url, clock), open_rooms(url, clock, deployment)),
+        pools=(
+            open_pool(url, clock, state.root / "quotas-part"),
+            open_rooms(url, clock, deployment, state.root / "rooms-part"),
+        ),
         token=state.link_token,
         environ=environ,
     )

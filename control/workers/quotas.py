@@ -11,12 +11,14 @@ from typing import Final, Protocol
 
 from tidegate.aio.admin.endpoint import EndpointServer, Request, Response, serve_endpoint
 from tidegate.clock import Clock
+from tidegate.control.state.directory import write_atomically
 from tidegate.control.state.notices import Faults
 from tidegate.errors import TidegateError
 from tidegate.flow.quota_message import decode_exchange, encode_answer
 from tidegate.records.codec import CodecError
 from tidegate.store.counters import EmbeddedPool, SharedPool
-from tidegate.store.fallback_counters import FallbackPool
+from tidegate.store.fallback_counters import CommonPool, FallbackPool
+from tidegate.store.parts import WHOLE
 
 SUBJECT: Final = "quotas"
 ROOMS_SUBJECT: Final = "waiting rooms"
@@ -36,24 +38,55 @@ class PoolSocketError(TidegateError):
     """The socket cannot be opened."""
 
 
-def open_pool(url: str, clock: Clock) -> AnsweringPool:
-    """Returns the pool that belongs to a store, without a look whether Redis answers. Raises InvalidInputError for an
-    invalid URL."""
+class PartFile:
+    """The file with the last part of the gateways of this machine: a process that starts while Redis is away goes on
+    with it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> int:
+        """Returns the part, of ``WHOLE``; 0 if there is none."""
+        try:
+            return min(WHOLE, max(0, int(self._path.read_text(encoding="ascii"))))
+        except (OSError, ValueError):
+            return 0
+
+    def write(self, part: int) -> None:
+        """Keeps a part; a disk that is full changes nothing."""
+        with suppress(OSError):
+            write_atomically(self._path, f"{part}\n".encode(), durable=False)
+
+    def __repr__(self) -> str:
+        return f"<PartFile {self._path}>"
+
+
+def open_pool(url: str, clock: Clock, kept: Path | None = None) -> AnsweringPool:
+    """Returns the pool that belongs to a store, without a look whether Redis answers. ``kept``: file of its part while
+    Redis is away. Raises InvalidInputError for an invalid URL."""
     if url == "embedded":
         return EmbeddedPool(clock)
     from tidegate.store.redis_counters import RedisPool  # the library is an extra, and loads for 250 ms
 
-    return FallbackPool(RedisPool(url), clock)
+    return _fallback(RedisPool(url), clock, kept)
 
 
-def open_rooms(url: str, clock: Clock, name: str) -> AnsweringPool | None:
+def open_rooms(url: str, clock: Clock, name: str, kept: Path | None = None) -> AnsweringPool | None:
     """Returns the pool of the bounds of waiting rooms of the deployment ``name``; None with the embedded store: then
-    there are no gateways on other machines. Raises InvalidInputError for an invalid URL."""
+    there are no gateways on other machines. ``kept`` is as for :func:`open_pool`. Raises InvalidInputError for an
+    invalid URL."""
     if url == "embedded":
         return None
     from tidegate.store.redis_counters import RedisPool
 
-    return FallbackPool(RedisPool(url, f"tidegate:{name}:rooms:"), clock)
+    return _fallback(RedisPool(url, f"tidegate:{name}:rooms:"), clock, kept)
+
+
+def _fallback(pool: CommonPool, clock: Clock, kept: Path | None) -> FallbackPool:
+    if kept is None:
+        return FallbackPool(pool, clock)
+    file = PartFile(kept)
+    return FallbackPool(pool, clock, part=file.read(), keep=file.write)
 
 
 class QuotaPool:

@@ -4,6 +4,7 @@ goes on when a gateway, Redis, the control process or the network between two of
 import asyncio
 import itertools
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -136,6 +137,11 @@ class World:
         token = {"authorization": f"Bearer {self.place.state.token}"}
         return httpx.get(f"{holder.api}/metrics", headers=token, trust_env=False, timeout=10.0).text
 
+    def waiting(self) -> int:
+        """Returns how many requests wait at all gateways."""
+        found = re.findall(r"^tidegate_gateway_waiting_requests\{.*\} (\d+)$", self.metrics(), re.MULTILINE)
+        return sum(map(int, found))
+
     def is_each_local(self) -> bool:
         """Returns whether each gateway has missed Redis: each does at an exchange of its own."""
         exposed = self.metrics()
@@ -252,7 +258,7 @@ UNEVEN = (400, 20, 20)
 
 def test_redis_is_away_for_half_a_minute_while_one_gateway_has_nine_tenths_of_the_load(world: World) -> None:
     """What waits when Redis fails is never more than the bound, and the parts are those of the load. It comes first:
-    parts follow what waited within the last minute, and the next test fills one gateway's room after the other's."""
+    what is free is divided by what waited within the last minute, and the next tests fill the gateways in turn."""
     world.deploy()
     loads: list[Load] = []
 
@@ -306,6 +312,73 @@ def test_redis_is_away_for_half_a_minute_while_one_gateway_has_nine_tenths_of_th
         assert each.broken == {}
         assert set(each.codes.values()) <= {200, 429}
     assert set(world.runs().values()) == {1}
+    assert world.most_at_once() == SLOTS
+
+
+MIXED = (120, 60, 60)
+"""Requests by gateway when Redis fails."""
+MORE = 10
+"""Requests that come to each gateway in each second of the outage."""
+
+
+def test_a_bound_holds_without_redis_although_each_gateway_filled_the_room_just_before(world: World) -> None:
+    """Nothing ends in the first seconds without Redis; then all does, and the room fills again; then Redis is back."""
+    world.deploy()
+    loads: list[Load] = []
+
+    async def wave(load: Load, counts: Sequence[int]) -> None:
+        """Sends requests by connections of their own."""
+        async with client() as session, asyncio.TaskGroup() as group:
+            for gateway, count in zip(world.gateways, counts, strict=True):
+                for _ in range(count):
+                    group.create_task(load.send(session, gateway))
+
+    async def sample(load: Load, group: asyncio.TaskGroup, seconds: int) -> list[int]:
+        """Sends more to each gateway; returns what waits after each second, by the gateways' metrics."""
+        found = []
+        for _ in range(seconds):
+            group.create_task(wave(load, (MORE,) * 3))
+            await asyncio.sleep(1.0)
+            found.append(await asyncio.to_thread(world.waiting))
+        return found
+
+    async def main() -> None:
+        for number in range(3):
+            counts = [BOUND + 100 if each == number else 0 for each in range(3)]
+            stayed, load = await fill(world, counts)
+            loads.append(load)
+            sys.stdout.write(f"\nasked {counts}: {stayed - SLOTS} waited")
+            await asyncio.sleep(QUIET_S)
+        world.go.unlink()
+        load = Load()
+        loads.append(load)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(wave(load, MIXED))
+            await settled(load)
+            await asyncio.sleep(2.0)
+            world.redis.kill()
+            full = await sample(load, group, 12)
+            world.go.touch()
+            await settled(load)
+            world.go.unlink()
+            group.create_task(wave(load, [2 * each for each in MIXED]))
+            await settled(load)
+            again = await sample(load, group, 15)
+            world.redis.start()
+            back = await sample(load, group, 8)
+            world.go.touch()
+        for what, found in (("full when Redis failed", full), ("filled again", again), ("Redis is back", back)):
+            sys.stdout.write(f"\nbound {BOUND}, {what}: {found} waited, second by second")
+        assert max(full + again + back) <= BOUND * 1.02
+        assert min(full[-1], again[-1], back[-1]) >= BOUND * 0.98
+
+    asyncio.run(main())
+    for each in loads:
+        assert each.broken == {}
+        assert set(each.codes.values()) <= {200, 429}
+    runs = world.runs()
+    assert all(runs[number] == 1 for each in loads for number, code in each.codes.items() if code == 200)
+    assert set(runs.values()) == {1}
     assert world.most_at_once() == SLOTS
 
 

@@ -22,9 +22,8 @@ Both sides are here, pure: :class:`GatewayQuotas` in the gateway, :class:`Pool` 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final
 
 REPORTS_PER_WINDOW: Final = 200
@@ -39,8 +38,6 @@ FLOOR_S: Final = 10.0
 gateways: 1 %)."""
 JUMP_S: Final = 1.0
 """A clock that is wrong by more moves to the pool's window; by less, a gateway's windows only ever go forward."""
-FAR: Final = ""
-"""Stands for the gateways that report to a larger pool alone."""
 ENDLESS: Final = 2**50
 BATCH: Final = 512
 """Maximum reports in one exchange."""
@@ -124,6 +121,16 @@ class QuotaAnswer:
     """True if the budgets are only the part of some of the gateways: the others cannot be reached."""
     is_new: bool = False
     """True if the pool did not know this gateway: it is new, or its reports are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaTotal:
+    """What all gateways together have of a budget in a window: their ceilings, of those that are gone their use."""
+
+    key: str
+    window_s: float
+    window: int
+    taken: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,33 +430,29 @@ class Pool:
         self._seen: dict[str, float] = {}
         self._entries: dict[tuple[str, float, int], dict[str, tuple[int, int]]] = {}
         """(used, ceiling) by gateway."""
+        self._changed_at: dict[tuple[str, float, int], float] = {}
         self._forgot_at = -math.inf
 
     def exchange(self, member: str, reports: Sequence[QuotaReport], now: float) -> QuotaAnswer:
         is_new = self._meet(member, now)
-        grants = tuple(self._grant(member, report) for report in reports)
+        grants = tuple(self._grant(member, report, now) for report in reports)
         return QuotaAnswer(grants, now, len(self._seen), is_new=is_new)
 
-    def note(self, member: str, reports: Sequence[QuotaReport], answer: QuotaAnswer, part: Fraction) -> None:
-        """Notes the grants of a larger pool: this one may have to continue from there, with this part of what was
-        free."""
+    def totals(self, since: float) -> tuple[QuotaTotal, ...]:
+        """Returns what is taken of each budget and window that was reported since then."""
+        return tuple(
+            QuotaTotal(*name, self._taken(name)) for name, changed_at in self._changed_at.items() if changed_at >= since
+        )
+
+    def note(self, member: str, reports: Sequence[QuotaReport], answer: QuotaAnswer) -> None:
+        """Notes the grants of a larger pool: this one may have to continue from there."""
         self._meet(member, answer.time_s)
         for report, grant in zip(reports, answer.grants, strict=True):
-            entries = self._entries_of(report)
-            entries[member] = (report.used, grant.ceiling)
-            entries.pop(FAR, None)
-            far = report.budget.amount - self._taken(entries) - int(grant.free * part)
-            entries[FAR] = (max(0, far),) * 2
+            self._entries_of(report, answer.time_s)[member] = (report.used, grant.ceiling)
 
-    def knows(self, report: QuotaReport) -> bool:
-        """Returns whether the figures of gateways elsewhere were noted for its window."""
-        return FAR in self._entries_of(report)
-
-    def forget_far(self) -> None:
-        """Forgets what gateways elsewhere held of bounds: it may have ended since, or the pool gave it away."""
-        for (_, window_s, _), entries in self._entries.items():
-            if math.isinf(window_s):
-                entries.pop(FAR, None)
+    def taken(self, report: QuotaReport) -> int:
+        """Returns what is taken of the budget and window of a report."""
+        return self._taken(_name(report))
 
     def last_reports(self) -> dict[str, list[QuotaReport]]:
         """Returns the last reports of each present gateway, for another pool."""
@@ -461,8 +464,12 @@ class Pool:
                     found.setdefault(name, []).append(QuotaReport(budget, window, used, ceiling - used))
         return found
 
-    def _taken(self, entries: Mapping[str, tuple[int, int]]) -> int:
-        return sum(ceiling if name in self._seen else used for name, (used, ceiling) in entries.items())
+    def _taken(self, name: tuple[str, float, int]) -> int:
+        is_bound = math.isinf(name[1])
+        return sum(
+            ceiling if member in self._seen else 0 if is_bound else used
+            for member, (used, ceiling) in self._entries.get(name, {}).items()
+        )
 
     def _meet(self, member: str, now: float) -> bool:
         """Notes that the gateway is present; returns whether it was unknown."""
@@ -474,19 +481,21 @@ class Pool:
             self._forget(now)
         return is_new
 
-    def _entries_of(self, report: QuotaReport) -> dict[str, tuple[int, int]]:
-        return self._entries.setdefault((report.budget.key, report.budget.window_s, report.window), {})
+    def _entries_of(self, report: QuotaReport, now: float) -> dict[str, tuple[int, int]]:
+        name = _name(report)
+        self._changed_at[name] = now
+        return self._entries.setdefault(name, {})
 
-    def _grant(self, member: str, report: QuotaReport) -> QuotaGrant:
+    def _grant(self, member: str, report: QuotaReport, now: float) -> QuotaGrant:
         budget = report.budget
-        entries = self._entries_of(report)
+        entries = self._entries_of(report, now)
         taken = others = 0
         for name, (used, ceiling) in list(entries.items()):
             if name == member:
                 continue
             if name in self._seen:
                 taken, others = taken + ceiling, others + used
-            elif budget.is_bound and name != FAR:
+            elif budget.is_bound:
                 del entries[name]
             else:
                 taken, others = taken + used, others + used
@@ -496,15 +505,19 @@ class Pool:
         return QuotaGrant(ceiling, max(0, room - ceiling), others)
 
     def _forget(self, now: float) -> None:
-        """Forgets windows that ended more than a window ago, and bounds that no gateway uses."""
-        for name, entries in list(self._entries.items()):
+        """Forgets windows that ended more than a window ago, and bounds that no gateway has used for a while."""
+        for name in list(self._entries):
             _, window_s, window = name
             if math.isinf(window_s):
-                is_over = not any(ceiling for member, (_, ceiling) in entries.items() if member in self._seen)
+                is_over = now - self._changed_at[name] > GONE_S and not self._taken(name)
             else:
                 is_over = now > (window + 2) * window_s
             if is_over:
-                del self._entries[name]
+                del self._entries[name], self._changed_at[name]
 
     def __repr__(self) -> str:
         return f"<Pool {len(self._entries)} windows, {len(self._seen)} gateways>"
+
+
+def _name(report: QuotaReport) -> tuple[str, float, int]:
+    return report.budget.key, report.budget.window_s, report.window

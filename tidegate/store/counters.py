@@ -20,6 +20,7 @@ from tidegate.flow.quota import (
     Pool,
     QuotaAnswer,
     QuotaReport,
+    QuotaTotal,
     Reading,
     Refused,
     Reservation,
@@ -69,6 +70,9 @@ class EmbeddedPool:
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         return self._pool.exchange(member, reports, self._clock.now())
+
+    async def totals(self, since: float) -> Sequence[QuotaTotal]:
+        return self._pool.totals(since)
 
     async def close(self) -> None:
         pass

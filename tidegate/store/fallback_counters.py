@@ -1,44 +1,66 @@
 """A pool that continues with its gateways' part while the pool behind it is away.
 
-While the common pool answers, its answers are passed on. When it does not, the gateways that report here share their
-part of each budget. It was leased in advance, by use (:mod:`tidegate.store.parts`); before the first lease it goes by
-number. It is a part of what was free in the present window, and of each new one. Of what may be held at the same time
-it is a part of what was free, and after ``GONE_S`` of the whole. So an absent Redis goes unnoticed among the gateways
-of one machine, and entirely where they are all there are. For that the grants of the common pool are noted here. After
-an outage, or when it has forgotten a gateway, all reports are sent to it before it grants again.
+While the common pool answers, its answers are passed on, and its grants noted. When it does not, the gateways that
+report here go on with what they hold by its grants and their part of what was free (:mod:`tidegate.store.ceilings`).
+The part was leased in advance, by use (:mod:`tidegate.store.parts`); before the first lease it is nothing. So an absent
+Redis goes unnoticed among the gateways of one machine, and entirely where they are all there are.
+
+A common pool that is back gets the reports of all gateways here before it grants again. If it has forgotten them, its
+grants count after ``SETTLE_S``: by then the gateways elsewhere have reported too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Final
+from typing import Final, Protocol
 
 from tidegate.clock import Clock
-from tidegate.flow.quota import BATCH, GONE_S, Pool, QuotaAnswer, QuotaReport
+from tidegate.flow.quota import BATCH, BEAT_S, GONE_S, Pool, QuotaAnswer, QuotaReport, QuotaTotal
+from tidegate.store.ceilings import OutageCeilings
 from tidegate.store.counters import SharedPool
-from tidegate.store.parts import Parts
+from tidegate.store.parts import WHOLE, Parts
 from tidegate.store.records import StoreError
 
 AGAIN_S: Final = 0.5
 """Time for which the common pool is not called after a failure."""
+SETTLE_S: Final = AGAIN_S + BEAT_S
+"""Time in which every gateway reports to a pool that is back: each calls at its exchanges, at least once a beat."""
+
+
+class CommonPool(SharedPool, Protocol):
+    """A pool of several machines."""
+
+    async def totals(self, since: float) -> Sequence[QuotaTotal]:
+        """Returns what is taken of each budget that was reported since this time of its clock. Raises StoreError."""
+        ...
 
 
 class FallbackPool:
     """The pool. ``fault``: why the common pool is away; None if it is not."""
 
-    def __init__(self, common: SharedPool, clock: Clock) -> None:
+    def __init__(
+        self, common: CommonPool, clock: Clock, *, part: int = 0, keep: Callable[[int], None] | None = None
+    ) -> None:
+        """``part``: of ``WHOLE``, that of the process before, used until the common pool has answered. ``keep``: called
+        with each new part."""
         self._common = common
         self._clock = clock
         self._own = Pool()
-        self._parts = Parts()
+        self._parts = Parts(part)
+        self._kept = part
+        self._keep = keep
+        self._ceilings = OutageCeilings()
         self._seen: dict[str, float] = {}
         """When each gateway last reported here."""
         self._members = 1
         """Number of gateways, by the common pool's last answer."""
         self._offset_s = 0.0
         """The common pool's clock less ours."""
-        self._answered_at = 0.0
+        self._listed_at = 0.0
+        """When the totals were last listed, by the common pool's clock."""
         self._again_at = 0.0
+        self._back_at: float | None = None
+        """When the common pool answered again, if it has forgotten gateways."""
         self.fault: str | None = None
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
@@ -48,67 +70,93 @@ class FallbackPool:
         self._seen[member] = now
         self._seen = {name: at for name, at in self._seen.items() if now - at <= GONE_S}
         self._parts.note(member, reports, now + self._offset_s)
+        if self.fault is not None and now >= self._again_at:
+            await self._try_again()
         if self.fault is None:
-            self._parts.drop_ended(now + self._offset_s)
-        if self.fault is None or now >= self._again_at:
-            self._again_at = now + AGAIN_S
-            try:
-                answer = await self._exchange_common(member, reports, is_known=is_known)
-            except StoreError as error:
-                self.fault = str(error)
-            else:
-                self.fault = None
-                self._answered_at = self._clock.now()
-                self._offset_s = answer.time_s - self._answered_at
-                self._own.note(member, reports, answer, self._share)
+            answer = await self._exchange_common(member, reports, is_known=is_known)
+            if answer is not None:
                 return answer
-        if now - self._answered_at > GONE_S:
-            self._own.forget_far()
-        own = [report if self._own.knows(report) else self._part(report) for report in reports]
+        own = [self._part(report) for report in reports]
         answer = self._own.exchange(member, own, self._clock.now() + self._offset_s)
         return replace(answer, is_part=True)
 
-    async def _exchange_common(self, member: str, reports: Sequence[QuotaReport], *, is_known: bool) -> QuotaAnswer:
-        """Returns the common pool's answer. A pool that was away, or has forgotten a gateway, gets the last reports of
-        all of them before: otherwise it would grant what the others have spent."""
+    async def _exchange_common(
+        self, member: str, reports: Sequence[QuotaReport], *, is_known: bool
+    ) -> QuotaAnswer | None:
+        """Returns the common pool's answer; None if it is away, or if its grants would not be sound: it has forgotten
+        gateways, or another gateway's call has failed meanwhile."""
+        now = self._clock.now() + self._offset_s
+        self._parts.drop_ended(now)
+        more = self._parts.reports(member, self._members, now)
+        try:
+            answer = await self._common.exchange(member, (*reports, *more))
+            await self._list(answer.time_s)
+        except StoreError as error:
+            self._fail(str(error))
+            return None
         if self.fault is not None:
-            await self._replay_reports()
-        answer = await self._exchange_with_part(member, reports)
+            return None
         if answer.is_new and is_known:
-            await self._replay_reports()
-            answer = replace(await self._exchange_with_part(member, reports), is_new=True)
-        return answer
-
-    async def _exchange_with_part(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
-        """Exchanges the reports, and leases the member's part with them."""
-        more = self._parts.reports(member, self._members, self._clock.now() + self._offset_s)
-        answer = await self._common.exchange(member, (*reports, *more))
+            self._fail("it has forgotten its gateways")
+            return None
         self._members = max(1, answer.members)
+        self._offset_s = answer.time_s - self._clock.now()
         if more:
             self._parts.answer(member, answer.grants[len(reports) :], answer.time_s)
-        return replace(answer, grants=answer.grants[: len(reports)])
+            self._keep_part()
+        answer = replace(answer, grants=answer.grants[: len(reports)])
+        self._own.note(member, reports, answer)
+        self._ceilings.note(reports, answer)
+        return answer
 
-    async def _replay_reports(self) -> None:
-        """Sends the last reports of all gateways here."""
-        for member, reports in self._own.last_reports().items():
-            for start in range(0, len(reports), BATCH):
-                await self._common.exchange(member, reports[start : start + BATCH])
+    async def _list(self, now: float) -> None:
+        """Lists what all gateways have taken, once a second."""
+        if abs(now - self._listed_at) >= BEAT_S:
+            totals = await self._common.totals(self._listed_at)
+            if self.fault is None:
+                self._listed_at = now
+                self._ceilings.list(totals, now)
+
+    def _fail(self, fault: str) -> None:
+        self.fault = fault
+        self._back_at = None
+        self._again_at = self._clock.now() + AGAIN_S
+
+    async def _try_again(self) -> None:
+        """Sends the last reports of all gateways here. Ends the outage, after ``SETTLE_S`` if they were forgotten."""
+        now = self._clock.now()
+        self._again_at = now + AGAIN_S
+        used = self._own.last_reports()
+        try:
+            for member in tuple(self._seen):
+                parts = self._parts.held(member)
+                answer = await self._common.exchange(member, parts)
+                if answer.is_new:
+                    self._back_at = now
+                if parts:
+                    self._parts.answer(member, answer.grants, answer.time_s)
+                reports = used.get(member, [])
+                for start in range(0, len(reports), BATCH):
+                    await self._common.exchange(member, reports[start : start + BATCH])
+        except StoreError as error:
+            self._fail(str(error))
+            return
+        if self._back_at is None or now - self._back_at >= SETTLE_S:
+            self.fault = self._back_at = None
+            self._ceilings.end()
 
     async def close(self) -> None:
         await self._common.close()
 
-    @property
-    def _share(self) -> Fraction:
-        """Part of the gateways that report here."""
-        here, leased = len(self._seen), self._parts.share
-        return Fraction(here, max(self._members, here)) if leased is None else leased
+    def _keep_part(self) -> None:
+        if self._keep is not None and self._kept != self._parts.part:
+            self._kept = self._parts.part
+            self._keep(self._kept)
 
     def _part(self, report: QuotaReport) -> QuotaReport:
-        """Returns the report with this pool's part of the budget: at least 1, else a budget below the number of
-        gateways would be none."""
-        budget = report.budget
-        amount = min(budget.amount, max(1, int(budget.amount * self._share)))
-        return replace(report, budget=replace(budget, amount=amount))
+        """Returns the report with the ceiling of the gateways here as the amount of its budget."""
+        amount = self._ceilings.of(report, self._own.taken(report), Fraction(self._parts.part, WHOLE))
+        return replace(report, budget=replace(report.budget, amount=amount))
 
     def __repr__(self) -> str:
         return f"<FallbackPool on {self._common!r}, {self.fault or 'well'}>"

@@ -12,7 +12,6 @@ part is that of the members that report to it. Pure; ``now`` in seconds of the p
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Final
 
 from tidegate.flow.quota import BEAT_S, ENDLESS, GONE_S, Budget, QuotaGrant, QuotaReport
@@ -53,7 +52,9 @@ class _Use:
 class Parts:
     """The parts of the members that report here."""
 
-    def __init__(self) -> None:
+    def __init__(self, part: int = 0) -> None:
+        """``part``: before the first lease."""
+        self._first = part
         self._uses: dict[str, dict[tuple[str, float], _Use]] = {}
         self._needs: dict[str, int] = {}
         self._granted: dict[str, tuple[int, float]] = {}
@@ -81,11 +82,20 @@ class Parts:
         elif abs(self._wanted(member, members) - granted) <= CLOSE:
             return ()
         wanted = self._wanted(member, members)
+        if wanted < granted:  # given up from now on: the pool may grant it to others, although its answer is lost
+            self._granted[member] = wanted, at
         return QuotaReport(NEEDS, 0, self._needs[member], 0), QuotaReport(PARTS, 0, 0, wanted)
 
+    def held(self, member: str) -> tuple[QuotaReport, ...]:
+        """Returns the reports by which a pool that was away knows of the member's part; none before its first lease."""
+        if member not in self._granted:
+            return ()
+        return QuotaReport(NEEDS, 0, self._needs[member], 0), QuotaReport(PARTS, 0, self._granted[member][0], 0)
+
     def answer(self, member: str, grants: Sequence[QuotaGrant], now: float) -> None:
-        """Takes the grants of :meth:`reports`."""
+        """Takes the grants of :meth:`reports` or :meth:`held`."""
         needs, part = grants
+        self._first = 0
         self._others[member] = needs.others
         self._granted[member] = part.ceiling, now
 
@@ -96,9 +106,9 @@ class Parts:
                 each.pop(member, None)
 
     @property
-    def share(self) -> Fraction | None:
-        """Part of the members here together; None before the pool has granted one."""
-        return Fraction(sum(part for part, _ in self._granted.values()), WHOLE) if self._granted else None
+    def part(self) -> int:
+        """Part of the members here together, of ``WHOLE``."""
+        return self._first + sum(part for part, _ in self._granted.values())
 
     def _need(self, member: str, now: float) -> int:
         uses = self._uses.get(member, {})
@@ -112,7 +122,7 @@ class Parts:
         return need * WHOLE // total if total > WHOLE else need + (WHOLE - total) // max(1, members)
 
     def __repr__(self) -> str:
-        return f"<Parts {self.share} of {len(self._granted)} members>"
+        return f"<Parts {self.part / WHOLE:.3f} of {len(self._granted)} members>"
 
 
 def _period(window_s: float, now: float) -> int:

@@ -9,7 +9,7 @@ import pytest
 from tidegate.aio.admin.client import fetch
 from tidegate.clock import LiveClock, ManualClock
 from tidegate.control.state.notices import Faults
-from tidegate.control.workers.quotas import QuotaPool, open_pool
+from tidegate.control.workers.quotas import PartFile, QuotaPool, open_pool
 from tidegate.control.workers.tenants import Tenancy, differences, reported_tenants, tenants_of
 from tidegate.errors import InvalidInputError
 from tidegate.flow.quota import Budget, QuotaAnswer, QuotaReport
@@ -19,6 +19,7 @@ from tidegate.records.tenants import Quotas, Tenant, TenantSeen, digest
 from tidegate.settings import Settings, TenantSettings
 from tidegate.store.counters import EmbeddedPool
 from tidegate.store.fallback_counters import AGAIN_S, FallbackPool
+from tidegate.store.parts import WHOLE
 from tidegate.store.records import StoreFaultError
 
 A, B = Tenant(name="a", quotas=Quotas(requests_per_minute=5)), Tenant(name="b", keys=("0" * 64,))
@@ -134,6 +135,17 @@ def test_the_pool_is_where_the_store_is() -> None:
     assert isinstance(open_pool("embedded", LiveClock()), EmbeddedPool)
     assert "127.0.0.1:1" in repr(open_pool("redis://:secret@127.0.0.1:1/0", LiveClock()))
     assert "secret" not in repr(open_pool("redis://:secret@127.0.0.1:1/0", LiveClock()))
+
+
+def test_the_part_of_a_machine_is_kept_in_a_file(tmp_path: Path) -> None:
+    file = PartFile(tmp_path / "part")
+    assert file.read() == 0
+    file.write(WHOLE // 3)
+    assert PartFile(tmp_path / "part").read() == WHOLE // 3
+    for text in ("", "x", "-5"):
+        (tmp_path / "part").write_text(text)
+        assert file.read() == 0
+    PartFile(tmp_path / "none" / "part").write(1)
 
 
 def test_a_warning_of_the_file_is_in_the_status_until_it_is_gone(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import math
 import random
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 
@@ -398,17 +397,13 @@ def test_a_gateway_alone_and_without_a_pool_has_the_whole_budget() -> None:
     assert isinstance(quotas.reserve(MINUTE, 1, 0.0), Refused)
 
 
-def test_a_pool_that_takes_over_has_its_part_of_what_was_free_and_no_more() -> None:
-    """The larger pool had 600 free of 6000 when it granted 40: a quarter of them are for the gateways here."""
+def test_a_pool_that_takes_over_knows_what_its_gateways_hold() -> None:
     pool = Pool()
     report = QuotaReport(MINUTE, 0, 10, 30)
-    pool.note("a", (report,), QuotaAnswer((QuotaGrant(40, 600, 0),), 1.0, 1, is_new=False), Fraction(1, 4))
-    assert pool.knows(report)
-    (grant,) = pool.exchange("b", (QuotaReport(MINUTE, 0, 0, 1000),), 1.5).grants
-    assert (grant.ceiling, grant.free) == (150, 0)
-    pool.note("a", (report,), QuotaAnswer((QuotaGrant(40, 0, 0),), 2.0, 1, is_new=False), Fraction(1, 4))
-    (grant,) = pool.exchange("b", (QuotaReport(MINUTE, 0, 150, 1000),), 2.5).grants
-    assert grant.ceiling == 150, "nothing was free there"
+    pool.note("a", (report,), QuotaAnswer((QuotaGrant(40, 600, 0),), 1.0, 1))
+    assert pool.taken(report) == 40
+    (grant,) = pool.exchange("b", (QuotaReport(Budget("tenant", 190, 60), 0, 0, 1000),), 1.5).grants
+    assert (grant.ceiling, grant.free) == (150, 0), "of a part of the budget"
 
 
 def test_a_key_that_is_new_asks_for_its_requests_and_nothing_in_advance() -> None:
@@ -521,16 +516,6 @@ def test_the_last_reports_are_what_each_gateway_used_and_held() -> None:
     assert list(pool.last_reports()) == ["a"], "five seconds ago it was there"
     assert pool.exchange("b", [], 6.1).members == 1
     assert pool.last_reports() == {}
-
-
-def test_a_larger_pool_leaves_its_part_of_what_was_free() -> None:
-    pool = Pool()
-    report = QuotaReport(MINUTE, 0, 100, 50)
-    assert not pool.knows(report)
-    pool.note("a", (report,), QuotaAnswer((QuotaGrant(150, 800, 0),), 1.0, 2), Fraction(1, 4))
-    assert pool.knows(report)
-    grant = QuotaGrant(200, 0, 100 + 6000 - 150 - 200)
-    assert pool.exchange("b", [QuotaReport(MINUTE, 0, 0, 9999)], 1.0).grants == (grant,)
 
 
 def test_a_window_is_forgotten_one_window_after_its_end() -> None:

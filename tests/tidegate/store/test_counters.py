@@ -1,6 +1,7 @@
 """Shared counters: the pool in memory and the one in Redis grant the same; four gateways share a budget for real."""
 
 import asyncio
+import math
 import random
 import time
 import uuid
@@ -13,8 +14,19 @@ import pytest
 from tests.support.live.redis_server import RedisServer
 from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.clock import LiveClock
-from tidegate.flow.quota import BATCH, Budget, Pool, QuotaAnswer, QuotaGrant, QuotaReport, Refused, Reservation
+from tidegate.flow.quota import (
+    BATCH,
+    Budget,
+    Pool,
+    QuotaAnswer,
+    QuotaGrant,
+    QuotaReport,
+    QuotaTotal,
+    Refused,
+    Reservation,
+)
 from tidegate.store.counters import ASK_S, Asking, EmbeddedPool, SharedCounters, SharedPool, ShortBudget
+from tidegate.store.fallback_counters import CommonPool
 from tidegate.store.records import StoreFaultError
 
 MINUTE = Budget("tenant/ä key:1", 6000, 60)
@@ -22,13 +34,13 @@ BOUND = Budget("waiting", 100)
 
 
 @pytest.fixture(params=["embedded", pytest.param("redis", marks=[pytest.mark.live, pytest.mark.needs(tool="redis")])])
-def open_pool(request: pytest.FixtureRequest) -> Callable[[], SharedPool]:
+def open_pool(request: pytest.FixtureRequest) -> Callable[[], CommonPool]:
     if request.param == "embedded":
         clock = LiveClock()
         return lambda: EmbeddedPool(clock)
     server: RedisServer = request.getfixturevalue("redis_server")
 
-    def redis() -> SharedPool:
+    def redis() -> CommonPool:
         from tidegate.store.redis_counters import RedisPool
 
         return RedisPool(server.url)
@@ -60,6 +72,34 @@ def test_grants_are_those_of_the_arithmetic(open_pool: Callable[[], SharedPool])
             assert (answer.grants, answer.is_new) == (modelled.grants, modelled.is_new)
             assert abs(answer.time_s - time.time()) < 60
         assert answer is not None and answer.members == 4
+        await pool.close()
+
+    asyncio.run(run())
+
+
+def test_what_is_taken_of_all_that_was_reported_since_is_listed(open_pool: Callable[[], CommonPool]) -> None:
+    """As the core lists it, in every store."""
+    second = Budget("often", 100, 1.0)
+
+    async def run() -> None:
+        pool, model, now = open_pool(), Pool(), time.time()
+        window = int(now / 60)
+
+        async def report(member: str, *reports: QuotaReport) -> float:
+            model.exchange(member, reports, now)
+            return (await pool.exchange(member, reports)).time_s
+
+        since = await report("a", QuotaReport(MINUTE, window, 100, 50), QuotaReport(BOUND, 0, 60, 20))
+        await report("b", QuotaReport(BOUND, 0, 10, 50), QuotaReport(second, int(now), 1, 1))
+        found = set(await pool.totals(0.0))
+        expected = {QuotaTotal(MINUTE.key, 60.0, window, 150), QuotaTotal(BOUND.key, math.inf, 0, 100)}
+        assert found >= expected
+        assert {each for each in model.totals(0.0) if each.window_s > 1.0} == expected
+        assert found - expected <= {QuotaTotal("often", 1.0, int(now), 2)}, "short windows need not be there"
+        await asyncio.sleep(0.001)
+        await report("a", QuotaReport(BOUND, 0, 0, 0))
+        assert QuotaTotal(BOUND.key, math.inf, 0, 20) in await pool.totals(since)
+        assert await pool.totals(since + 3600.0) == ()
         await pool.close()
 
     asyncio.run(run())

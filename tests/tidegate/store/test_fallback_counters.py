@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 from tidegate.clock import ManualClock
-from tidegate.flow.quota import GONE_S, Budget, Pool, QuotaAnswer, QuotaReport
-from tidegate.store.fallback_counters import AGAIN_S, FallbackPool
+from tidegate.flow.quota import GONE_S, Budget, Pool, QuotaAnswer, QuotaReport, QuotaTotal
+from tidegate.store.fallback_counters import AGAIN_S, SETTLE_S, FallbackPool
+from tidegate.store.parts import WHOLE
 from tidegate.store.records import StoreFaultError
 
 MINUTE = Budget("acme/requests", 120, 60.0)
@@ -27,6 +28,9 @@ class Common:
             raise StoreFaultError("gone")
         return self.pool.exchange(member, reports, self.clock.now() + AHEAD_S)
 
+    async def totals(self, since: float) -> Sequence[QuotaTotal]:
+        return self.pool.totals(since)
+
     async def close(self) -> None:
         self.asked = -1
 
@@ -44,6 +48,20 @@ class World:
             for member in members:
                 asyncio.run(self.pool.exchange(member, []))
             asyncio.run(far.exchange("far", []))
+
+    def far(self, used: int, want: int) -> int:
+        """Returns the ceiling of a gateway elsewhere."""
+        now = self.clock.now() + AHEAD_S
+        report = QuotaReport(MINUTE, int(now / 60), used, want)
+        return self.common.pool.exchange("other", [report], now).grants[0].ceiling
+
+    def return_(self) -> None:
+        """Lets the common pool answer until its grants count again."""
+        self.common.is_away = False
+        for _ in range(int(SETTLE_S / AGAIN_S) + 1):
+            self.clock.advance(AGAIN_S)
+            for member in tuple(self.pool._seen):
+                asyncio.run(self.pool.exchange(member, []))
 
     def tell(self, member: str, used: int, want: int, budget: Budget = MINUTE) -> QuotaAnswer:
         window = 0 if budget.is_bound else int((self.clock.now() + AHEAD_S) / budget.window_s)
@@ -82,20 +100,32 @@ def test_a_common_pool_that_is_away_is_asked_now_and_then_and_reported_all_when_
     world.common.is_away = False
     world.clock.advance(AGAIN_S)
     assert not world.tell("a", 45, 0).is_part
-    assert (
-        world.common.pool.exchange("other", [QuotaReport(MINUTE, int(61_000.5 / 60), 0, 120)], 61_000.5)
-        .grants[0]
-        .ceiling
-        == 75
-    ), "what was spent meanwhile counts"
+    assert world.far(0, 120) == 75, "what was spent meanwhile counts"
+
+
+def test_a_common_pool_that_has_forgotten_is_reported_all_and_grants_nothing_until_the_others_have_reported() -> None:
+    world = World()
+    world.tell("a", 0, 0)
+    world.common.is_away = True
+    world.tell("a", 40, 0)
+    world.common.is_away = False
+    world.common.pool = Pool()
+    for _ in range(int(SETTLE_S / AGAIN_S) + 1):
+        assert world.tell("a", 45, 120).is_part
+        world.clock.advance(AGAIN_S)
+    assert world.far(0, 0) == 0
+    assert world.common.pool.taken(QuotaReport(MINUTE, int(61_000 / 60), 0, 0)) >= 40
+    assert not world.tell("a", 45, 0).is_part
+    assert world.pool.fault is None
 
 
 def test_a_gateway_that_is_gone_has_no_part() -> None:
     world = World()
     for member in ("a", "b"):
         world.tell(member, 0, 0)
-    world.tell("a", 0, 0)
-    world.clock.advance(GONE_S + 1)
+    for _ in range(int(GONE_S) + 2):
+        world.clock.advance(1.0)
+        world.settle("a")
     world.common.is_away = True
     assert world.tell("a", 0, 200, Budget("acme/tokens", 120, 60.0)).grants[0].ceiling == 60
 
@@ -123,8 +153,7 @@ def test_a_common_pool_that_is_back_hears_of_all_before_it_grants() -> None:
         world.tell(member, 0, 0)
     world.common.is_away = True
     world.tell("b", 100, 5)
-    world.common.is_away = False
-    world.clock.advance(AGAIN_S)
+    world.return_()
     assert world.tell("a", 0, 120).grants[0].ceiling == 15, "what b has spent and holds is not there"
 
 
@@ -132,10 +161,14 @@ def test_a_common_pool_that_has_forgotten_all_is_reported_all_before_it_grants()
     world = World()
     world.tell("a", 0, 0)
     world.tell("b", 100, 5)
+    world.settle("a", "b")
     world.common.pool = Pool()
     answer = world.tell("a", 0, 120)
-    assert (answer.grants[0].ceiling, answer.is_new) == (15, True)
-    assert not world.tell("a", 0, 120).is_new
+    assert answer.is_part and answer.grants[0].ceiling <= 15
+    assert world.pool.fault == "it has forgotten its gateways"
+    world.return_()
+    answer = world.tell("a", 0, 120)
+    assert (answer.grants[0].ceiling, answer.is_part) == (15, False)
 
 
 def test_its_end_is_the_end_of_the_common_pool() -> None:
@@ -144,7 +177,7 @@ def test_its_end_is_the_end_of_the_common_pool() -> None:
     assert world.common.asked == -1
 
 
-def test_of_a_bound_a_gateway_keeps_what_it_held_until_others_have_lost_theirs() -> None:
+def test_of_a_bound_a_gateway_keeps_what_it_held_and_its_part_of_what_was_free() -> None:
     world, bound = World(), Budget("echo", 100)
     world.settle("a")
     asyncio.run(world.common.exchange("far", [QuotaReport(bound, 0, 60, 0)]))
@@ -153,4 +186,48 @@ def test_of_a_bound_a_gateway_keeps_what_it_held_until_others_have_lost_theirs()
     answer = world.tell("a", 10, 90, bound)
     assert answer.is_part and answer.grants[0].ceiling == 10 + 30 // 2, "half of what was free"
     world.clock.advance(GONE_S + 0.1)
-    assert world.tell("a", 10, 90, bound).grants[0].ceiling == 50, "half of the bound"
+    assert world.tell("a", 0, 90, bound).grants[0].ceiling == 25, "as long as the pool is away"
+    assert world.tell("a", 0, 90, Budget("echo", 200)).grants[0].ceiling == 50, "of a bound that is raised"
+
+
+def test_of_a_bound_that_is_held_elsewhere_alone_only_the_rest_is_free() -> None:
+    world, bound = World(), Budget("echo", 100)
+    world.settle("a")
+    asyncio.run(world.common.exchange("far", [QuotaReport(bound, 0, 60, 0)]))
+    world.clock.advance(1.0)
+    asyncio.run(world.pool.exchange("a", []))
+    world.common.is_away = True
+    assert world.tell("a", 0, 100, bound).grants[0].ceiling == 20
+    assert world.tell("a", 0, 100, Budget("other", 100)).grants[0].ceiling == 50, "nobody uses that one"
+
+
+def test_what_is_held_elsewhere_is_forgotten_when_it_is_no_longer_reported() -> None:
+    world, bound = World(), Budget("echo", 100)
+    asyncio.run(world.common.exchange("far", [QuotaReport(bound, 0, 60, 0)]))
+    for _ in range(int(GONE_S) + 3):
+        world.clock.advance(1.0)
+        world.settle("a")
+    world.common.is_away = True
+    assert world.tell("a", 0, 100, bound).grants[0].ceiling == 50
+
+
+def test_the_part_of_the_process_before_counts_until_the_common_pool_has_answered() -> None:
+    world, kept = World(), list[int]()
+    world.settle("a")
+    world.common.is_away = True
+    world.pool = FallbackPool(world.common, world.clock, part=WHOLE // 4, keep=kept.append)
+    assert world.tell("b", 0, 120).grants[0].ceiling == 30
+    world.clock.advance(GONE_S)
+    world.tell("b", 0, 0)
+    world.return_()
+    world.settle("b")
+    world.clock.advance(1.0)
+    world.tell("b", 0, 0)
+    assert kept[-1] == WHOLE // 2
+    assert world.pool._parts.part == kept[-1], "the one before is over"
+
+
+def test_a_gateway_that_has_never_reached_the_common_pool_has_one_of_each() -> None:
+    world = World()
+    world.common.is_away = True
+    assert world.tell("a", 0, 100).grants[0].ceiling == 1

@@ -64,6 +64,7 @@ class _Lease:
     def report(self) -> QuotaReport:
         used = min(self.level, self.granted)
         spare = max(1, self.bound // FLOOR_PARTS) if self.is_spent else 0  # shows when there is more again
+        self.granted = min(self.granted, self.level + spare)  # given back from now on: the pool may grant it to others
         return QuotaReport(Budget(self.name, self.bound), 0, used, self.level - used + spare)
 
     def decide(self, report: QuotaReport, ceiling: int, free: int) -> None:
