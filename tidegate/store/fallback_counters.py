@@ -97,7 +97,7 @@ class FallbackPool:
         if self.fault is not None:
             return None
         if answer.is_new and is_known:
-            self._fail("it has forgotten its gateways")
+            self._fail("the pool has forgotten its gateways")
             return None
         self._members = max(1, answer.members)
         self._offset_s = answer.time_s - self._clock.now()

@@ -165,7 +165,7 @@ def test_a_common_pool_that_has_forgotten_all_is_reported_all_before_it_grants()
     world.common.pool = Pool()
     answer = world.tell("a", 0, 120)
     assert answer.is_part and answer.grants[0].ceiling <= 15
-    assert world.pool.fault == "it has forgotten its gateways"
+    assert world.pool.fault == "the pool has forgotten its gateways"
     world.return_()
     answer = world.tell("a", 0, 120)
     assert (answer.grants[0].ceiling, answer.is_part) == (15, False)
@@ -198,7 +198,7 @@ def test_of_a_bound_that_is_held_elsewhere_alone_only_the_rest_is_free() -> None
     asyncio.run(world.pool.exchange("a", []))
     world.common.is_away = True
     assert world.tell("a", 0, 100, bound).grants[0].ceiling == 20
-    assert world.tell("a", 0, 100, Budget("other", 100)).grants[0].ceiling == 50, "nobody uses that one"
+    assert world.tell("a", 0, 100, Budget("other", 100)).grants[0].ceiling == 50, "none uses that one"
 
 
 def test_what_is_held_elsewhere_is_forgotten_when_it_is_no_longer_reported() -> None:

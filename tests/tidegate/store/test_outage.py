@@ -233,7 +233,7 @@ def assert_stays_full_elsewhere(rooms: RoomWorld) -> None:
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_a_pool_that_is_back_gives_nobody_what_others_hold(forgets: bool) -> None:
+def test_a_pool_that_is_back_gives_none_what_others_hold(forgets: bool) -> None:
     for seed in range(5):
         rooms = full_elsewhere(seed)
         rooms.lose()
@@ -244,7 +244,7 @@ def test_a_pool_that_is_back_gives_nobody_what_others_hold(forgets: bool) -> Non
         assert_stays_full_elsewhere(rooms)
 
 
-def test_a_pool_that_has_forgotten_all_gives_nobody_what_others_hold() -> None:
+def test_a_pool_that_has_forgotten_all_gives_none_what_others_hold() -> None:
     for seed in range(5):
         rooms = full_elsewhere(seed)
         rooms.world.forget()
