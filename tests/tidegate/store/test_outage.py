@@ -125,6 +125,7 @@ WANTED = st.fixed_dictionaries({name: st.tuples(*[LEVELS] * GATEWAYS) for name i
 PHASES = st.lists(st.tuples(st.floats(0.05, 4.0), WANTED), min_size=1, max_size=4)
 
 
+@pytest.mark.timeout(120)
 @settings(max_examples=40, deadline=None)
 @given(
     before=PHASES,
@@ -324,6 +325,7 @@ ASKED = st.fixed_dictionaries({name: st.tuples(*[RATES] * GATEWAYS) for name in 
 SPELLS = st.lists(st.tuples(st.floats(0.05, 7.0), ASKED), min_size=1, max_size=3)
 
 
+@pytest.mark.timeout(120)
 @settings(max_examples=20, deadline=None)
 @given(
     before=SPELLS,
