@@ -74,7 +74,7 @@ def test_an_upgrade_of_the_control_process_loses_no_request_of_a_gateway(
     try:
         live.up("--store-url", redis.url, *STORE, as_program=True)
         with remote_gateways(live, redis.port, 1) as (gateway,), ThreadPoolExecutor(1) as aside:
-            live.deploy(server, "--min-scale", "1", "--max-scale", "2")
+            live.deploy(server, "--min-scale", "1", "--max-scale", "1")
             live.deploy(live.handler(name="asleep"), "--initial-scale", "0", name="asleep")
             live.until(partial(_knows, gateway, "asleep"), 20.0, "the gateway to know the functions")
             live.until(lambda: gateway.infer(timeout_s=60.0).status_code in (200, 400), 60.0, "the first answer")
