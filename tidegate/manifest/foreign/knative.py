@@ -76,7 +76,9 @@ _PROBE_NOTED: Final = (
     "failureThreshold",
 )
 # Keys without which a server would not work.
-_NO_VOLUMES: Final = "no volumes: put files beside the manifest; on Kubernetes, tidegate.dev/volume-mounts mounts claims"
+_NO_VOLUMES: Final = (
+    "no volumes: put files beside the manifest; on Kubernetes, tidegate.dev/volume-mounts mounts claims"
+)
 _POD_REFUSED: Final = {"volumes": _NO_VOLUMES, "initContainers": "one container"}
 _CONTAINER_REFUSED: Final = {
     "volumeMounts": _NO_VOLUMES,
