@@ -64,7 +64,7 @@ class RevisionMeasurements:
     arrived: dict[float, float] = field(default_factory=dict)
     """Requests that have arrived, by inferences of a request."""
     late: float = 0.0
-    """Answers that missed the SLA."""
+    """Requests that missed the SLA: late answers, and what was refused or expired."""
     _fleet: tuple[FleetGroup, ...] | None = None
     _rows: Sequence[GroupRow] = ()
     """Rows of that fleet."""
@@ -111,6 +111,8 @@ class RevisionMeasurements:
             within = demand.within_sla - before.within_sla
             self.answers.add(now, (answered, within))
             self.late += max(0, answered - within)
+        # Nobody waits for an answer to these any more: they missed it as well.
+        self.late += demand.refused - before.refused + demand.expired - before.expired
         if self.is_by_size and arrivals > 0:
             self._note_sizes(demand, before)
         return WorkerDemand(

@@ -223,7 +223,7 @@ class ArrivalCounts(msgspec.Struct, frozen=True, gc=False):
     sizes: tuple[tuple[float, float], ...]
     """(inferences of a request, requests that arrived), in rising order."""
     late: float
-    """Answers that missed the SLA."""
+    """Requests that missed the SLA: late answers, and what was refused or expired."""
 
 
 class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True):

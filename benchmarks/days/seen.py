@@ -185,6 +185,7 @@ class Eyes:
         self._waiting = world.waiting
         world.begun, world.begun_s = 0, 0.0
         self._late += sum([each.late for each in self.groups])
+        late = self._late + world.refused
         if is_timed:
             passed = [each for one in self.groups for each in one.passed]
             if passed:
@@ -212,7 +213,7 @@ class Eyes:
             lambda_ips=self._rates.sums(now - 0.5)[0] / self._rates.span_s(now - 0.5),
             latency_s=self._latency.reading(now, self._q, self._latency_s).quantile_s,
             idle_s=now - self._active_at,
-            counts=ArrivalCounts(counts, float(self._late)) if self._is_by_size else UNSET,
+            counts=ArrivalCounts(counts, float(late)) if self._is_by_size else UNSET,
         )
 
     def at_zero(self, now: float, size: int) -> Observation:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.days import __main__ as days
-from benchmarks.days.play import Row, least_cost, play, static
+from benchmarks.days.play import Row, _Run, least_cost, play, static
 from benchmarks.days.world import ROOM, Group, World
+from tidegate.autoscaler.measure.observation import ArrivalCounts
 from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.policies.tide import level
 from tidegate.errors import InvalidInputError
@@ -81,6 +82,14 @@ def test_requests_beyond_the_room_are_refused_and_count_as_late() -> None:
     here = world(group())
     here.arrive([20.0] * (ROOM + 3), 1)
     assert (here.waiting, here.refused, here.judged_late) == (ROOM, 3, 3)
+
+
+def test_a_policy_sees_refused_requests_as_late_ones() -> None:
+    run = _Run(row("constant"), Entrant(policy="tide"), {})
+    run._world.arrive([0.5] * (ROOM + 7), 1)
+    counts = run._eyes.observe(1.0, {1: ROOM + 7}, 0.5 * ROOM).counts
+    assert isinstance(counts, ArrivalCounts)
+    assert counts.late == 7.0
 
 
 def test_groups_take_requests_by_their_weights() -> None:

@@ -10,7 +10,7 @@ from tests.support.worlds.autoscaling import T0, demand, function, gateway_sampl
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.gateways import PART
 from tidegate.autoscaler.measure.measurements import PHASES
-from tidegate.autoscaler.measure.observation import FleetGroup, Observation
+from tidegate.autoscaler.measure.observation import ArrivalCounts, FleetGroup, Observation
 from tidegate.autoscaler.measure.sources import RESET_AFTER
 from tidegate.function import Revision
 from tidegate.histogram import bucket_index
@@ -366,6 +366,18 @@ def test_latencies_are_those_of_the_last_half_minute() -> None:
     later = look(c, T0 + 50)
     assert later.latency_s == pytest.approx(0.02, rel=0.13)
     assert later.within_sla == 1.0
+
+
+def test_what_was_refused_or_expired_missed_the_sla_like_a_late_answer() -> None:
+    c = Collector(by_size=[REVISION.function.scaling.policy])
+    c.expect(["g0"], ())
+    c.apply(REVISION.id, T0)
+    look(c, T0)
+    pull(c, 1)
+    pull(c, 2, arrivals=30, answered=10, within_sla=8, refused=15, expired=4)
+    counts = look(c, T0 + 2).counts
+    assert isinstance(counts, ArrivalCounts)
+    assert counts.late == 2 + 15 + 4
 
 
 def _traffic(*latency: tuple[int, int]) -> GroupTraffic:
