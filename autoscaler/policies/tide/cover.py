@@ -2,8 +2,8 @@
 
 A slot more costs what its replica costs; a request that it saves from being late is worth ``theta``. The best capacity
 is the newsvendor's: the last replica saves late requests worth its price. ``theta`` is learnt so that the expected late
-share comes out at half of what the SLA allows: one price at all times is the Lagrange condition of least cost at a
-given number of late requests.
+share comes out at half of what the SLA allows, or less where late requests come in large clumps: one price at all times
+is the Lagrange condition of least cost at a given number of late requests.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 from tidegate.autoscaler.policies.tide.queueing import LOADS, LateTable, Vector, on_grid
 
 AIM: Final = 0.5
-"""Part of the late requests that the SLA allows which is aimed at."""
+"""Part of the late requests that the SLA allows which is aimed at, at most."""
 START: Final = math.log(0.1)
 CHEAPEST: Final = -6.0
 DEAREST: Final = math.log(20.0)
@@ -33,12 +33,18 @@ LEAST_RATE: Final = 1e-3
 more."""
 SETTLED_S: Final = 3600
 """Seconds after which late requests are compared with the expected ones."""
+JUDGED_S: Final = 86_400.0
+"""Time over which the SLA is to hold, for all that chance does."""
+JUDGED: Final = 10_000.0
+"""Requests over which it is to hold, where a day has fewer."""
+CLUMP_S: Final = 900
+"""Seconds within which late requests are counted as one clump: longer than a surge without enough replicas."""
 
 
 class LatePrice:
     """The price of a late request, in seconds of one replica of the best-value group."""
 
-    __slots__ = ("_expected", "_late", "_log", "_most", "_seconds", "rate")
+    __slots__ = ("_clump", "_expected", "_late", "_log", "_mean", "_most", "_seconds", "_squares", "rate")
 
     def __init__(self, effort: float = DEAREST) -> None:
         """``effort``: upper bound of the logarithm of the price."""
@@ -48,6 +54,8 @@ class LatePrice:
         """Mean arrivals per second of the last day."""
         self._late = self._expected = 0.0
         """Decayed sums of late requests, seen and expected."""
+        self._clump = self._mean = self._squares = 0.0
+        """Late requests of the present clump; decayed means over all clumps, of their numbers and their squares."""
         self._seconds = 0
 
     def resume(self, before: "LatePrice", *, is_same: bool) -> None:
@@ -56,6 +64,7 @@ class LatePrice:
         if is_same:
             self._log = min(self._most, before._log)
             self._late, self._expected = before._late, before._expected
+            self._mean, self._squares = before._mean, before._squares
 
     @property
     def is_at_limit(self) -> bool:
@@ -65,6 +74,18 @@ class LatePrice:
         """Returns the price. ``allowed``: the late share that is aimed at."""
         return math.exp(self._log) / (allowed * max(self.rate, LEAST_RATE)) if self.rate > 0.0 else 0.0
 
+    def aimed(self, allowed: float) -> float:
+        """Returns the late share that is aimed at: ``allowed``, or less where late requests come in large clumps.
+
+        Where clumps come by chance, the variance of the late requests of a day is their number times the size of a
+        clump. Two standard deviations above the mean they are as many as the SLA allows where the aim is a part ``f``
+        of that with ``f + 2 sqrt(f r) = 1``; ``r`` is the part of a day's allowance that one clump is."""
+        if self._mean <= 0.0:
+            return allowed
+        clump = max(0.0, self._squares / self._mean - self._mean)
+        part = clump * AIM / (allowed * max(self.rate * JUDGED_S, JUDGED))
+        return allowed * min(1.0, (math.sqrt(1.0 + part) - math.sqrt(part)) ** 2 / AIM)
+
     def update(self, arrivals: float, late: float, expected: float, allowed: float) -> None:
         """Adds a second. ``expected``: late requests per second that the capacity of this second lets expect."""
         self._seconds += 1
@@ -73,11 +94,17 @@ class LatePrice:
             return
         bias = 1.0
         if self._seconds > SETTLED_S:
-            keep = 1.0 - 1.0 / min(self._seconds * PART_OF_LIFE, MEMORY_S)
+            memory_s = min(self._seconds * PART_OF_LIFE, MEMORY_S)
+            keep = 1.0 - 1.0 / memory_s
             self._late, self._expected = self._late * keep + late, self._expected * keep + expected
             weight = 3600.0 * allowed * self.rate + 1.0
             bias = min(BIAS[1], max(BIAS[0], (self._late + weight) / (self._expected + weight)))
-        step = (bias * expected - allowed * arrivals) / (allowed * max(self.rate, LEAST_RATE) * LOOP_S)
+            self._clump += late
+            if self._seconds % CLUMP_S == 0:
+                self._mean += (self._clump - self._mean) * CLUMP_S / memory_s
+                self._squares += (self._clump**2 - self._squares) * CLUMP_S / memory_s
+                self._clump = 0.0
+        step = (bias * expected - self.aimed(allowed) * arrivals) / (allowed * max(self.rate, LEAST_RATE) * LOOP_S)
         self._log += min(MOST_STEP, max(-MOST_STEP, step))
         self._log = min(self._most, max(CHEAPEST, self._log))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tidegate.autoscaler.policies.tide.cover import CHEAPEST, DEAREST, Expectation, LatePrice
+from tidegate.autoscaler.policies.tide.cover import AIM, CHEAPEST, CLUMP_S, DEAREST, Expectation, LatePrice
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service
 
 TABLE = LateTable(Service(sizes=((1.0, 0.1),), cv=0.15, latency_s=0.3), 1.0)
@@ -183,6 +183,50 @@ def test_sums_of_late_requests_forget_in_half_of_the_life_and_a_day_at_most(seco
     assert [price._late, price._expected] == pytest.approx([100.0 * keep, 10.0 * keep])
 
 
+def clumps(rate: float, size: float, every: int, days: int = 4) -> LatePrice:
+    """Returns the price after days with so many late requests in a second of every so many quarters of an hour."""
+    price = LatePrice(100.0)
+    price.rate, price._seconds = rate, 3600
+    for clump in range(days * 96):
+        price._seconds += CLUMP_S - 1
+        price.update(rate, size if clump % every == 0 else 0.0, 0.0, ALLOWED)
+    return price
+
+
+def test_where_late_requests_come_in_large_clumps_fewer_are_aimed_at() -> None:
+    """60/s are 5.2 million requests a day, of which the SLA allows 51,840 to be late: a clump of 12,960, less the mean
+    of all quarters of an hour, is a quarter of them."""
+    found = clumps(60.0, 13_270.0, every=48)
+    part = (13_270.0 - 13_270.0 / 48) / 51_840.0
+    assert found._squares / found._mean == pytest.approx(13_270.0)
+    aimed = found.aimed(ALLOWED) * AIM / ALLOWED
+    assert aimed == pytest.approx(0.382, abs=0.01)
+    assert aimed + 2.0 * np.sqrt(aimed * part) == pytest.approx(1.0, abs=0.02), "two deviations above, the SLA holds"
+
+
+def test_where_they_come_evenly_or_in_small_clumps_half_of_what_the_sla_allows_is_aimed_at() -> None:
+    assert LatePrice().aimed(ALLOWED) == ALLOWED
+    assert clumps(60.0, 3000.0, every=1).aimed(ALLOWED) == ALLOWED, "as many in every quarter of an hour"
+    assert clumps(60.0, 3000.0, every=8).aimed(ALLOWED) == ALLOWED
+
+
+def test_of_a_function_that_is_hardly_used_ten_thousand_requests_are_judged() -> None:
+    """The hundred that may be late of ten thousand are more than one clump of ten, the fourteen of a day are not."""
+    assert clumps(1 / 60, 10.0, every=96).aimed(ALLOWED) == ALLOWED
+    assert clumps(1 / 60, 40.0, every=96).aimed(ALLOWED) < 0.7 * ALLOWED
+
+
+def test_a_lower_aim_raises_the_price() -> None:
+    even, clumped = (clumps(60.0, 15_000.0, every=48) for _ in range(2))
+    even._mean = 0.0
+    before = even._log
+    even._late = clumped._late = even._expected = clumped._expected = 1.0
+    for price in (even, clumped):
+        price.update(60.0, 0.0, ALLOWED * 60.0, ALLOWED)
+    assert even._log == pytest.approx(before, abs=1e-7)
+    assert clumped._log > before + 1e-5
+
+
 def test_the_bounds_of_the_price_and_of_its_effort() -> None:
     assert pytest.approx(np.log(20.0)) == DEAREST
     price = LatePrice()
@@ -200,6 +244,7 @@ def test_a_price_goes_on_from_the_one_before() -> None:
     same.resume(before, is_same=True)
     other.resume(before, is_same=False)
     assert (same.rate, same._log, same._late, same._seconds) == (before.rate, before._log, before._late, 4000)
+    assert same.aimed(ALLOWED) == before.aimed(ALLOWED)
     assert (other.rate, other._log, other._late, other._seconds) == (before.rate, LatePrice()._log, 0.0, 4000)
     capped = LatePrice(-4.0)
     capped.resume(before, is_same=True)
