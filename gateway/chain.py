@@ -42,7 +42,7 @@ from tidegate.gateway.answers.early_ends import EarlyEnds
 from tidegate.gateway.body_gate import BodyGate
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.head_fields import is_request_id, state_with_new_id
-from tidegate.gateway.outcome_step import at_end, begin_unbounded, count_end
+from tidegate.gateway.outcome_step import begin_unbounded, count_end, trace_end
 from tidegate.gateway.pipelines.entry import StageEntry
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Matcher
@@ -435,13 +435,14 @@ class Chain:
             is_complete = self._settlement.settle(ex, state, bind, is_complete=is_complete)
         counters = state.counters
         if counters is not None:
-            count_end(ex, state, counters, is_complete)
-        elif ex.is_rpc:
-            self._grpc.ended(ex)
+            count_end(ex, state, counters, is_complete, self._access_log)
+        else:
+            if ex.is_rpc:
+                self._grpc.ended(ex)
+            if self._access_log is not None and not state.is_uncounted:
+                self._access_log.ended(ex, state)
         if state.trace is not None and self._tracer is not None and not state.is_uncounted:
-            self._tracer.ended(ex, state.trace, at_end(ex, state))
-        if self._access_log is not None and not state.is_uncounted:
-            self._access_log.ended(ex, state)
+            trace_end(ex, state, state.trace, self._tracer)
         if self._room_state.out or self._room_state.unsettled:
             self.flush()
 

@@ -295,7 +295,7 @@ class GatewayWorker:
         form, worker = config.log_format, config.worker
         offset = repr(LiveClock().now() - monotonic())
         log = (f"{package}.access_log.main", form, offset, worker)
-        spans = (f"{package}.tracing.main", config.tracing_endpoint or "", form, worker)
+        spans = (f"{package}.tracing.main", config.tracing_endpoint or "", form, offset, worker, self._scheme)
         payloads = (f"{package}.payloads.main", config.payloads_folder or ".", form, worker)
         return (
             SideProcess(self._loop, "access log", "writes it", *log),
@@ -321,8 +321,6 @@ class GatewayWorker:
             ratio=self._config.tracing_ratio,
             rng=self._rng,
             offset=LiveClock().now() - monotonic(),
-            worker=self._config.worker,
-            scheme=self._scheme,
             put=self._spans.put,
         )
 

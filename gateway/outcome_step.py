@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING, Final
 
+from tidegate.gateway.access_log.records import BATCH, AccessLog
 from tidegate.gateway.answers.grpc import GrpcFrontend
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending, ending_of
 from tidegate.gateway.routing.request_state import RequestState
-from tidegate.gateway.tracing.trace import Ended
+from tidegate.gateway.tracing.facts import Asked
+from tidegate.gateway.tracing.trace import Trace, Tracer
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
@@ -26,38 +28,76 @@ def begin_unbounded(ex: "Exchange", state: RequestState, head: AnyResponseHead, 
         state.counters.streaming += 1
 
 
-def at_end(ex: "Exchange", state: RequestState) -> Ended:
-    """Returns what the trace of a request shows of its end."""
-    router, counters = state.target.router, state.counters
-    return Ended(
-        state.request_id,
-        ending_of(state.ending, ex.status, is_truncated=ex.truncated).value,
+def trace_end(ex: "Exchange", state: RequestState, trace: Trace, tracer: Tracer) -> None:
+    """Passes on what the trace of a request shows of its end."""
+    head, router, counters = ex.head, state.target.router, state.counters
+    ending = ending_of(state.ending, ex.status, is_truncated=ex.truncated).value
+    tracer.ended(
+        ex,
+        trace,
         None if router is None else router.name,
         None if counters is None else counters.revision,
+        Asked(head.method, head.target, head.host, ex.is_rpc, ex.inferences, state.request_id, ending),
     )
 
 
-def count_end(ex: "Exchange", state: RequestState, counters: RevisionCounters, is_complete: bool) -> None:
-    """Counts the end of a request, once; ``is_complete``: it got its whole answer.
+def count_end(
+    ex: "Exchange", state: RequestState, counters: RevisionCounters, is_complete: bool, log: AccessLog | None
+) -> None:
+    """Counts the end of a request, once; ``is_complete``: it got its whole answer; ``log``: gets it as well.
 
     The latency of a stream is the time to its first output.
     """
+    received = ex.received
     if state.is_stream:
         counters.streaming -= 1
     if counters.http is not None:
         error = "" if is_complete else (state.ending or Ending.FAILED).value
-        counters.http.record(ex.head.method, ex.status, error, ex.ended - ex.received)
-    if not is_complete or ex.status >= 500:
-        counters.ended(state.ending or Ending.FAILED, state.group, ex.inferences)
+        counters.http.record(ex.head.method, ex.status, error, ex.ended - received)
+    status, inferences = ex.status, ex.inferences
+    if not is_complete or status >= 500:
+        counters.ended(state.ending or Ending.FAILED, state.group, inferences)
+        if log is not None and not state.is_uncounted:
+            log.ended(ex, state)
         return
     tokens, router = state.tokens, state.target.router
-    end = ex.ended
+    end = ended = ex.ended
     if state.is_stream:
         end = ex.first_byte if tokens is None else tokens.begun(ex.first_byte)
     target_s = router.latency_s if router is not None else None
     is_slow = False
     if tokens is not None and router is not None and router.per_token_s is not None:
         is_slow = tokens.per_token_s > router.per_token_s
-    counters.ended_well(state.group, ex.inferences, end - ex.received, target_s, is_slow)
-    if state.trace is not None:
-        counters.sampled(state.trace.trace_id, end - ex.received, ex.ended + state.trace.offset)
+    counters.ended_well(state.group, inferences, end - received, target_s, is_slow)
+    trace = state.trace
+    if trace is not None:
+        counters.sampled(trace.trace_id, end - received, ended + trace.offset)
+    if log is None or state.is_uncounted:
+        return
+    rows = log.rows
+    if rows is None or trace is not None:
+        log.ended(ex, state)
+        return
+    try:  # Quicker than ``get`` for one that is there.
+        place = log.places[state.replica]
+    except KeyError:
+        place = log.place(counters, state.replica)
+    head = ex.head
+    rows.append(  # As ``records.row``, without the call and with what is known here: this is the hot path.
+        (
+            place,
+            head.method,
+            head.target,
+            status,
+            inferences,
+            received,
+            state.bound_at,
+            ex.first_byte,
+            ended,
+            state.request_id,
+            ex.bytes_in,
+            ex.bytes_out,
+        )
+    )
+    if len(rows) >= BATCH:
+        log.full()

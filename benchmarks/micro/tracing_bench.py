@@ -58,7 +58,7 @@ class World:
             ratio = 0.0 if name == "unsampled" else 1.0 / EVERY
             rng = random.Random(3)
             spans = SpanBatches(_taken)
-            tracer = Tracer(ratio=ratio, rng=rng, offset=0.0, worker="g0", scheme="http", put=spans.put)
+            tracer = Tracer(ratio=ratio, rng=rng, offset=0.0, put=spans.put)
             self._batches.append(spans)
         if name == "observed":
             log = AccessLog(1.0, rng=random.Random(4), take=_taken)

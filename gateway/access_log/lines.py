@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii
 from typing import Final
 
-from tidegate.gateway.access_log.records import Batch, Common
+from tidegate.gateway.access_log.records import NOTHING, Batch, Note, Origin
 from tidegate.gateway.counting.outcomes import ending_of
 
 KEPT_TEXTS: Final = 1024
@@ -44,6 +44,13 @@ _TEXT_BEGIN: Final = "%b%03dZ id=%b"
 _JSON_BEGIN: Final = '{"time":"%b%03dZ","level":"info","logger":"access","request_id":"%b"'
 
 
+Common = tuple[Origin, bytes, bytes, int]
+"""Origin, method, target, status."""
+Texts = tuple[bytes, bytes, bool]
+"""The fields from the function to the status, those from the ending to the end of the line, and whether a replica had
+the request."""
+
+
 class _Form:
     """How lines are written: as text or as JSON."""
 
@@ -55,22 +62,24 @@ class _Form:
         self._quoted: Callable[[str], str] = encode_basestring_ascii if is_json else str
         self._none = "null" if is_json else "-"
         self.none = self._none.encode()
-        self.kept: dict[Common, tuple[bytes, bytes]] = {}
-        """Results of ``texts``, by requests without a query and a trace."""
+        self.kept: dict[Common, Texts] = {}
+        """Results of ``texts``, by values without a query and a note."""
         self.line = self._line()
         """The format of a line."""
 
-    def texts(self, common: Common) -> tuple[bytes, bytes]:
-        """Returns the fields from the function to the status, and those from the ending to the end of the line."""
-        target, trace_id = common[5], common[9]
-        if trace_id is not None or target.find(b"?") >= 0:
-            common = (*common[:5], target.partition(b"?")[0], *common[6:9], None)
+    def texts(self, common: Common, note: Note = NOTHING) -> Texts:
+        """Returns what a line has of these values."""
+        path, is_query, _ = common[2].partition(b"?")
+        if is_query:
+            common = (*common[:2], path, common[3])
+        if note[:4] != NOTHING[:4]:
+            return self._made(common, note)
         found = self.kept.get(common)
         if found is None:
             if len(self.kept) >= KEPT_TEXTS:
                 self.kept.clear()
-            self.kept[common] = found = self._made(common)
-        return found if trace_id is None else (found[0], self._traced(found[1], trace_id))
+            self.kept[common] = found = self._made(common, NOTHING)
+        return found if note[4] is None else (found[0], self._traced(found[1], note[4]), found[2])
 
     def _traced(self, last: bytes, trace_id: bytes) -> bytes:
         """Returns the end of a line with a trace id in the place of none."""
@@ -81,8 +90,14 @@ class _Form:
         """Returns a request id as a line has it between quotes."""
         return self._quoted(given.decode("latin-1"))[1:-1].encode() if self._is_json else given
 
-    def _made(self, common: Common) -> tuple[bytes, bytes]:
-        function, variant, revision, replica, method, path, status, ending, is_truncated, _ = common
+    def _made(self, common: Common, note: Note) -> Texts:
+        (function, revision, replica), method, path, status = common
+        uncounted, asked, ending, is_truncated, trace_id = note
+        variant = None
+        if uncounted is not None:
+            function = uncounted
+        if asked is not None:
+            function, variant = asked, function
         quoted, none = self._quoted, self._none
         front = (
             ("function", none if function is None else quoted(function)),
@@ -93,9 +108,12 @@ class _Form:
             ("path", quoted(path.decode("latin-1"))),
             ("status", str(status)),
         )
-        last = (("ending", quoted(ending_of(ending, status, is_truncated=is_truncated).value)), ("trace", none))
+        last = (
+            ("ending", quoted(ending_of(ending, status, is_truncated=is_truncated).value)),
+            ("trace", none if trace_id is None else quoted(trace_id.decode())),
+        )
         texts = ["".join(self._pair(name, value) for name, value in pairs) for pairs in (front, last)]
-        return texts[0].encode(), (texts[1] + ("}\n" if self._is_json else "\n")).encode()
+        return texts[0].encode(), (texts[1] + ("}\n" if self._is_json else "\n")).encode(), bool(replica)
 
     def _line(self) -> bytes:
         begin = _JSON_BEGIN if self._is_json else _TEXT_BEGIN
@@ -134,15 +152,18 @@ class Lines:
 
     def made(self, batch: Batch) -> bytes:
         """Returns the lines of these requests."""
-        commons, records = batch
+        origins, rows, notes = batch
         form, known, second, none = self._form, self._known, self._second, self._form.none
+        kept = form.kept
         values: list[bytes | int] = []
         add = values.extend
-        texts = [(*form.texts(common), bool(common[3])) for common in commons]
-        for place, received, bound, first, end, given, bytes_in, bytes_out, inferences in records:
+        for place, row in enumerate(rows):
+            origin, method, target, status, inferences, received, bound, first, end, given, *sizes = row
+            common = origins[origin], method, target, status
+            texts = form.texts(common, notes[place]) if place in notes else kept.get(common)
+            front, last, has_replica = texts or form.texts(common)
             if not second <= end < second + 1.0:
                 second = self._begin_second(end)
-            front, last, has_replica = texts[place]
             if not given.isalnum():
                 given = form.id(given)
             total = round((end - received) * 1e6)
@@ -154,8 +175,7 @@ class Lines:
                     int((end - second) * 1e3),
                     given,
                     front,
-                    bytes_in,
-                    bytes_out,
+                    *sizes,
                     known[total] if 0 <= total < _KNOWN else b"%.3f" % (total * 1e-3),
                     known[wait] if 0 <= wait < _KNOWN else b"%.3f" % (wait * 1e-3) if has_replica else none,
                     known[begun] if 0 <= begun < _KNOWN else b"%.3f" % (begun * 1e-3) if first else none,
@@ -163,7 +183,7 @@ class Lines:
                     last,
                 )
             )
-        return form.line * len(records) % tuple(values)
+        return form.line * len(rows) % tuple(values)
 
     def _begin_second(self, at: float) -> float:
         """Makes the stamp of this time, and returns when its second began."""

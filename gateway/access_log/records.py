@@ -1,7 +1,7 @@
 """What a worker keeps of the requests that get a line in the access log, until its log writer has taken it.
 
-A request that ends costs its worker one tuple. A batch of them is packed at once, with what they have in common
-standing there once, and the process that writes the log (``main.py``) makes lines of it.
+A request that ends costs its worker one tuple, its *row*. What few requests have is a *note*. A batch of both is packed
+at once, and the process that writes the log (``main.py``) makes lines of it.
 """
 
 import random
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tidegate.gateway.beside.batches import Batches
-from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
-    from tidegate.gateway.routing.function import FunctionRouter
+    from tidegate.gateway.counting.counters import RevisionCounters
     from tidegate.gateway.routing.request_state import RequestState
 
 BATCH: Final = 64
@@ -24,26 +23,29 @@ BATCH: Final = 64
 BUFFERED_BYTES: Final = 1 << 20
 """Bytes of batches that wait to be taken at most."""
 
-Common = tuple[str | None, str | None, str | None, str, bytes, bytes, int, Ending | None, bool, bytes | None]
-"""Function that was asked for, another one that served in its place, revision, replica, method, target, status, the
-ending that the status does not show, whether the answer broke off, and the trace id if the request is sampled."""
-_Key = tuple["RevisionCounters | FunctionRouter | tuple[Any, str] | None", str, bytes, bytes, int, Ending | None, bool]
-"""A common part without a trace: its owner (with the name of the function that was asked for, if it is another one),
-replica, method, target, status, ending, and whether the answer broke off."""
-Ended = tuple[int, float, float, float, float, bytes, int, int, int]
-"""Place of the common part in the batch; times received, bound, first byte and end in seconds; request id, bytes in and
-out, inferences."""
-Batch = tuple[list[Common], list[Ended]]
+Origin = tuple[str | None, str | None, str]
+"""Function, revision, and the id of the replica that had the request last; empty if it reached none."""
+Row = tuple[int, bytes, bytes, int, int, float, float, float, float, bytes, int, int]
+"""Place of its origin in the batch; method, target, status, inferences; times received, bound, first byte and end in
+seconds of the worker's clock; request id, bytes in and out."""
+Note = tuple[str | None, str | None, Ending | None, bool, bytes | None]
+"""What few requests have: the function of one that was not counted for a revision, the function that was asked for if
+another one served in its place, the ending that the status does not show, whether the answer broke off, and the trace
+id if it is sampled."""
+NOTHING: Final[Note] = (None, None, None, False, None)
+"""The note of most requests; it is not kept."""
+Batch = tuple[list[Origin], list[Row], dict[int, Note]]
+"""Origins, rows, and notes by the places of their rows."""
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 decode_batch: Final[Callable[[bytes], Batch]] = msgspec.msgpack.Decoder(Batch).decode
 """Returns a batch from its bytes. Raises msgspec.DecodeError for bytes that are none."""
 
 
-class AccessLog(Batches[Ended]):
+class AccessLog(Batches[Any]):
     """The requests of one worker that its log writer has not taken yet."""
 
-    __slots__ = ("_common", "_is_special", "_places", "_rng", "_sampling")
+    __slots__ = ("_notes", "_origins", "_rng", "_sampling", "places", "rows")
 
     things = "lines"
 
@@ -52,70 +54,69 @@ class AccessLog(Batches[Ended]):
         super().__init__(self._encoded, batch=BATCH, room=BUFFERED_BYTES, take=take)
         self._sampling = sampling
         self._rng = rng
-        self._is_special = sampling < 1.0
-        """More must be looked at than that which every line has."""
-        self._common: list[Common] = []
-        """Common parts of the batch that is being collected."""
-        self._places: dict[_Key, int] = {}
-        """Where they are; without those of traces."""
+        self.rows: list[Row] | None = self._records if sampling >= 1.0 else None
+        """Takes the rows of requests without a note (``count_end``); None while each must be looked at."""
+        self._origins: list[Origin] = []
+        self.places: dict[str, int] = {}
+        """Where the origins are, by the replicas' ids."""
+        self._notes: dict[int, Note] = {}
 
     def meet_variants(self) -> None:
         """From now on another function than was asked for may serve a request (``gateway/routing/variants.py``)."""
-        self._is_special = True
+        self.rows = None
 
     def ended(self, ex: "Exchange", state: "RequestState") -> None:
         """A request has ended: it gets a line if it is sampled."""
-        owner: RevisionCounters | FunctionRouter | tuple[Any, str] | None = state.counters or state.target.router
-        if self._is_special:
-            if self._sampling < 1.0 and self._rng.random() >= self._sampling:
-                return
-            if state.target.asked:
-                owner = owner, state.target.asked
-        head, records = ex.head, self._records
-        key = owner, state.replica, head.method, head.target, ex.status, state.ending, ex.truncated
-        if state.trace is not None:
-            place = self._new(key, state.trace.trace_id)
-        else:
-            try:  # Quicker than ``get`` for one that is there.
-                place = self._places[key]
-            except KeyError:
-                place = self._places[key] = self._new(key, None)
-        records.append(
-            (
-                place,
-                ex.received,
-                state.bound_at,
-                ex.first_byte,
-                ex.ended,
-                state.request_id,
-                ex.bytes_in,
-                ex.bytes_out,
-                ex.inferences,
-            )
+        if self._sampling < 1.0 and self._rng.random() >= self._sampling:
+            return
+        router, counters, trace, rows = state.target.router, state.counters, state.trace, self._records
+        note = (
+            None if router is None or counters is not None else router.name,
+            state.target.asked or None,
+            state.ending,
+            ex.truncated,
+            None if trace is None else trace.trace_id,
         )
-        if len(records) >= BATCH:
+        if note != NOTHING:
+            self._notes[len(rows)] = note
+        place = None if counters is None else self.places.get(state.replica)
+        rows.append(row(ex, state, self.place(counters, state.replica) if place is None else place))
+        if len(rows) >= BATCH:
             self.full()
 
-    def _new(self, key: "_Key", trace_id: bytes | None) -> int:
-        """Adds a common part and returns its place."""
-        owner, replica, method, target, status, ending, is_truncated = key
-        asked = None
-        if isinstance(owner, tuple):
-            owner, asked = owner
-        function = variant = revision = None
-        if isinstance(owner, RevisionCounters):
-            function, revision = owner.function, owner.revision
-        elif owner is not None:
-            function = owner.name
-        if asked is not None:
-            function, variant = asked, function
-        self._common.append(
-            (function, variant, revision, replica, method, target, status, ending, is_truncated, trace_id)
-        )
-        return len(self._common) - 1
+    def place(self, counters: "RevisionCounters | None", replica: str) -> int:
+        """Adds an origin and returns its place."""
+        place = len(self._origins)
+        if counters is None:
+            self._origins.append((None, None, replica))
+        else:
+            self._origins.append((counters.function, counters.revision, replica))
+            if replica:  # The others are of any revision.
+                self.places[replica] = place
+        return place
 
-    def _encoded(self, records: list[Ended]) -> bytes:
-        data = _pack((self._common, records))
-        self._common.clear()
-        self._places.clear()
+    def _encoded(self, rows: list[Row]) -> bytes:
+        data = _pack((self._origins, rows, self._notes))
+        self._origins.clear()
+        self.places.clear()
+        self._notes.clear()
         return data
+
+
+def row(ex: "Exchange", state: "RequestState", place: int) -> Row:
+    """Returns the row of a request that has ended."""
+    head = ex.head
+    return (
+        place,
+        head.method,
+        head.target,
+        ex.status,
+        ex.inferences,
+        ex.received,
+        state.bound_at,
+        ex.first_byte,
+        ex.ended,
+        state.request_id,
+        ex.bytes_in,
+        ex.bytes_out,
+    )

@@ -58,8 +58,12 @@ class Batches(Generic[T]):
     def pack(self) -> None:
         """Makes a batch of the records that were put since the last one."""
         if self._records:
-            self._add(len(self._records), self._encode(self._records))
+            self._add(self._count(), self._encode(self._records))
             self._records.clear()
+
+    def _count(self) -> int:
+        """Returns how many things were put since the last batch."""
+        return len(self._records)
 
     def _add(self, count: int, data: bytes) -> None:
         if self._bytes + len(data) > self._room:

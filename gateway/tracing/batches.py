@@ -1,4 +1,4 @@
-"""The spans of one worker that its exporter has not taken yet."""
+"""The traced requests of one worker that its exporter has not taken yet."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -6,20 +6,20 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.gateway.beside.batches import Batches
-from tidegate.gateway.tracing.otlp import Span
+from tidegate.gateway.tracing.facts import Traced
 
-BATCH: Final = 64
-"""Spans that are packed together at most."""
+BATCH: Final = 16
+"""Requests that are packed together at most."""
 BUFFERED_BYTES: Final = 1 << 20
-"""Bytes of spans that wait to be taken at most, some 4,000 spans."""
+"""Bytes of them that wait to be taken at most, some 3,000 requests."""
 
 _pack: Final = msgspec.msgpack.Encoder().encode
-decode_batch: Final = msgspec.msgpack.Decoder(list[Span]).decode
-"""Returns spans from their bytes. Raises msgspec.DecodeError for bytes that are none."""
+decode_batch: Final = msgspec.msgpack.Decoder(list[Traced]).decode
+"""Returns traced requests from their bytes. Raises msgspec.DecodeError for bytes that are none."""
 
 
-class SpanBatches(Batches[Span]):
-    """They go to the process of ``main.py``."""
+class SpanBatches(Batches[Traced]):
+    """They go to the process of ``main.py``, and are counted by their spans."""
 
     __slots__ = ()
 
@@ -27,3 +27,6 @@ class SpanBatches(Batches[Span]):
 
     def __init__(self, take: Callable[[Batches[Any]], None]) -> None:
         super().__init__(_pack, batch=BATCH, room=BUFFERED_BYTES, take=take)
+
+    def _count(self) -> int:
+        return sum(traced.spans for traced in self._records)

@@ -1,11 +1,12 @@
 """The process that exports the spans of one worker (a side process: ``gateway/beside/main.py``).
 
-    python -P -m tidegate.gateway.tracing.main ENDPOINT FORMAT WORKER
+    python -P -m tidegate.gateway.tracing.main ENDPOINT FORMAT OFFSET WORKER SCHEME
 
 Fields for the collector come in the environment (``OTEL_EXPORTER_OTLP_HEADERS``), which no list of processes shows.
 """
 
 import os
+import random
 import socket
 import sys
 from collections.abc import Mapping
@@ -15,15 +16,17 @@ from tidegate.aio.log_stream import use_json
 from tidegate.gateway.beside.main import begin, serve
 from tidegate.gateway.tracing.batches import decode_batch
 from tidegate.gateway.tracing.live import Exporter, read_headers
+from tidegate.gateway.tracing.spans import Spans
 
 EXIT_USAGE: Final = 2
 
 
 class SpanTask:
-    """Passes spans on to the thread that exports them (a ``Task``)."""
+    """Makes spans, and passes them on to the thread that exports them (a ``Task``)."""
 
-    def __init__(self, exporter: Exporter) -> None:
+    def __init__(self, exporter: Exporter, spans: Spans) -> None:
         self._exporter = exporter
+        self._spans = spans
 
     @property
     def figures(self) -> tuple[int, int, str | None]:
@@ -35,7 +38,8 @@ class SpanTask:
         return self._exporter.is_busy
 
     def take(self, batch: bytes) -> None:
-        self._exporter.put(decode_batch(batch))
+        for traced in decode_batch(batch):
+            self._exporter.put(self._spans.made(traced))
 
     def turn(self) -> None:
         """The thread goes on by itself."""
@@ -49,15 +53,19 @@ class SpanTask:
 
 def main(arguments: list[str], environment: Mapping[str, str]) -> int:
     """Runs the exporter to its end. Returns the exit code of the process."""
-    if len(arguments) != 3:
-        sys.stderr.write("usage: python -P -m tidegate.gateway.tracing.main ENDPOINT text|json WORKER\n")
+    try:
+        endpoint, form, offset, worker, scheme = arguments
+        spans = Spans(rng=random.Random(), offset=float(offset), worker=worker, scheme=scheme)
+    except ValueError:
+        sys.stderr.write(
+            "usage: python -P -m tidegate.gateway.tracing.main ENDPOINT text|json OFFSET WORKER http|https\n"
+        )
         return EXIT_USAGE
-    endpoint, form, worker = arguments
     begin()
     if form == "json":
         use_json({"logger": "gateway", "worker": worker})
     headers = read_headers(environment.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
-    serve(socket.socket(fileno=os.dup(0)), SpanTask(Exporter(endpoint, headers)))
+    serve(socket.socket(fileno=os.dup(0)), SpanTask(Exporter(endpoint, headers), spans))
     return 0
 
 

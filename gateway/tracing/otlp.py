@@ -26,8 +26,8 @@ Value = str | int
 Attributes = tuple[tuple[str, Value], ...]
 
 
-class Span(msgspec.Struct, array_like=True, gc=False):
-    """One span; never changed after it was made. Packed without the names of its fields.
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """One span.
 
     ``trace_id`` (32), ``span_id`` and ``parent_id`` (16, or empty: a root) are hexadecimal digits."""
 

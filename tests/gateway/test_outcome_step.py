@@ -1,8 +1,13 @@
 """How ends of requests are counted, streams above all."""
 
+import random
+
 import pytest
 
-from tests.support.worlds.gateway_chain import ONE, Door, table
+from tests.support.worlds.access_lines import lines_of
+from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
+from tidegate.gateway.access_log.records import BATCH, AccessLog
+from tidegate.gateway.tracing.trace import Tracer
 
 
 def test_the_models_own_failure_passes_and_counts_as_failed() -> None:
@@ -22,6 +27,32 @@ def test_an_event_stream_is_measured_to_its_first_byte() -> None:
     stream.gets_answer(103.0, 200, "content-type: text/event-stream", length=None)
     assert door.demand().within_sla == 1
     assert door.demand().streaming == 0
+
+
+def test_lines_of_requests_to_several_replicas_are_those_that_are_made_one_by_one() -> None:
+    made = []
+    for is_special in (False, True):
+        log = AccessLog(1.0, rng=random.Random(1), take=lambda log: None)
+        if is_special:
+            log.meet_variants()
+        door = Door(table(1, ONE, TWO), access=log, tracer=Tracer(ratio=0.0, rng=random.Random(2), offset=0.0, put=len))
+        door.ready(ONE, *range(1, 100))
+        door.ready(TWO, *range(1, 100))
+        for number in range(2 * BATCH + 1):
+            traced = (f"traceparent: 00-{number + 1:032x}-{1:016x}-01",) if number % 10 == 0 else ()
+            asked = door.arrive(f"POST /v2/models/m/infer?at={number}", f"x-request-id: i-{number}", *traced)
+            asked.gets_answer(100.0 + number, 500 if number % 7 == 3 else 200, "tidegate-credit: keep")
+        made.append(lines_of(log).decode().splitlines())
+    assert made[0] == made[1]
+    found = [dict(pair.split("=", 1) for pair in line.split()[1:]) for line in made[0]]
+    numbers = range(2 * BATCH + 1)
+    assert [line["id"] for line in found] == [f"i-{number}" for number in numbers]
+    assert [line["trace"] for line in found] == [f"{n + 1:032x}" if n % 10 == 0 else "-" for n in numbers]
+    assert [line["status"] for line in found] == ["500" if number % 7 == 3 else "200" for number in numbers]
+    assert {line["replica"] for line in found} == {ONE.id, TWO.id}
+    assert {(line["function"], line["revision"], line["path"]) for line in found} == {
+        ("f", "f-00001", "/v2/models/m/infer")
+    }
 
 
 @pytest.mark.parametrize("ends_well", [True, False])

@@ -1,27 +1,35 @@
 """Records of a worker on their way to a side process: packed, bounded, counted."""
 
+from typing import Any
+
 from tests.gateway.payloads.test_events import REQUEST
 from tidegate.gateway.beside.batches import Batches, Frames
 from tidegate.gateway.payloads.batches import BUFFERED_BYTES, PayloadBatches
 from tidegate.gateway.payloads.batches import decode_batch as decode_payloads
 from tidegate.gateway.tracing.batches import BATCH, SpanBatches
 from tidegate.gateway.tracing.batches import decode_batch as decode_spans
-from tidegate.gateway.tracing.otlp import CLIENT, Span
+from tidegate.gateway.tracing.facts import Asked, Attempt, Traced
 
-SPAN = Span("s", "i", "forward", CLIENT, b"1" * 32, b"2" * 16, b"", 1.5, 2.5, (("a", 1), ("b", "c")), True, "x=1")
+ATTEMPTS = [
+    Attempt("r", "cpu", 1.25, b"3" * 16, 1.5, 200, b"queue=1.000,model=2.000"),
+    Attempt("s", "cpu", 1.5, b"4" * 16),
+]
+ASKED = Asked(b"POST", b"/x?key=1", b"host", False, 2, b"id", "answered")
+COLD = (1.0, [("decide", 0.5), ("load", 0.25)])
+TRACED = Traced(b"1" * 32, b"2" * 16, b"", "x=1", 1.0, 2.0, 200, "f", "f-00001", True, ATTEMPTS, COLD, ASKED)
 
 
-def nothing(batches: Batches[Span]) -> None:
+def nothing(batches: Batches[Any]) -> None:
     """Takes nothing: there is no process now."""
 
 
-def test_spans_arrive_as_they_were() -> None:
+def test_traced_requests_arrive_as_they_were_and_are_counted_by_their_spans() -> None:
     batches = SpanBatches(nothing)
-    batches.put([SPAN] * (BATCH + 1))
+    batches.put([TRACED] * (BATCH + 1))
     batches.pack()
     count, data = batches.all()
     found = [decode_spans(each) for each in Frames().feed(data)]
-    assert (count, found) == (BATCH + 1, [[SPAN] * (BATCH + 1)])
+    assert (count, found) == ((1 + 3 + 3 + 1) * (BATCH + 1), [[TRACED] * (BATCH + 1)])
     assert batches.all() == (0, b"")
 
 

@@ -12,8 +12,8 @@ from tests.gateway.pipelines.test_bodies import DEEP
 from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.fake_grpc_call import INFER, call
 from tests.support.worlds.gateway_chain import Door
+from tests.support.worlds.spans import SpanSink
 from tidegate.activator.commands import Activate
-from tidegate.gateway.tracing.otlp import Span
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.pipeline import PipelineRoute, Stage
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
@@ -292,8 +292,9 @@ def test_what_is_no_post_is_refused_with_the_stages() -> None:
 
 
 def test_each_stage_has_a_span_of_its_own_below_that_of_the_request() -> None:
-    spans: list[Span] = []
-    tracer = Tracer(ratio=0.0, rng=random.Random(5), offset=0.0, worker="g0", scheme="http", put=spans.extend)
+    sink = SpanSink()
+    spans = sink.spans
+    tracer = Tracer(ratio=0.0, rng=random.Random(5), offset=0.0, put=sink.put)
     door = Door(table(), tracer=tracer)
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     client = ask(door, f"traceparent: 00-{trace}-{parent}-01")

@@ -2,12 +2,12 @@
 
 import random
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
+from tests.support.worlds.spans import SpanSink
 from tidegate.gateway.tracing.otlp import Span
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.replica_state import ColdStartPhases
@@ -22,12 +22,10 @@ class World(Door):
     """A gateway that traces; ``spans`` are those of the requests that are over."""
 
     def __init__(self, ratio: float = 0.0, first: Any = None) -> None:
-        self.spans: list[Span] = []
-        tracer = Tracer(ratio=ratio, rng=random.Random(5), offset=1000.0, worker="g0", scheme="http", put=self.take)
+        sink = SpanSink(offset=1000.0)
+        self.spans = sink.spans
+        tracer = Tracer(ratio=ratio, rng=random.Random(5), offset=1000.0, put=sink.put)
         super().__init__(first or table(1, ONE), tracer=tracer)
-
-    def take(self, spans: Sequence[Span]) -> None:
-        self.spans += spans
 
     def by_name(self) -> dict[str, Span]:
         return {span.name: span for span in self.spans}

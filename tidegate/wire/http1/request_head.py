@@ -160,7 +160,12 @@ class RequestHead(Fields):
 
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""
-        self.drop(b"traceparent")
+        place = None if self._places is None or self._block is not self._original else self._places.get(b"traceparent")
+        if place is None:
+            self.drop(b"traceparent")
+        else:  # A tenth of the time.
+            block = self._original
+            self._block = block[: block.rfind(b"\n", 0, place.start)] + block[block.find(b"\n", place.stop) :]
         self.traced = UNSAMPLED
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tidegate.wire.http1.test_plain import OURS, RULES, TRACE, facts
+from tidegate.wire.http1.grammar import UNSAMPLED
 from tidegate.wire.http1.request_head import RequestHead, parse_any_request, parse_request
 from tidegate.wire.http1.server import H1Server
 from tidegate.wire.http1.template import Templates
@@ -97,6 +98,24 @@ def test_other_values_are_like_it(old: bytes, new: bytes) -> None:
         found = template.read(text, len(before))
         assert found is not None
         assert facts(found) == facts(parse_any_request(text, len(before), RULES["stranger"]))
+
+
+@pytest.mark.parametrize("name", [b"traceparent: ", b"Traceparent: ", b"tracestate: a\r\ntraceparent: "])
+@pytest.mark.parametrize("dropped", [(), (b"origin",)])
+def test_a_trace_is_taken_out_at_its_place_as_by_a_search(name: bytes, dropped: tuple[bytes, ...]) -> None:
+    first = FIRST.replace(b"traceparent: ", name)
+    head = parse_request(first, 0, RULES["stranger"])
+    assert type(head) is RequestHead
+    template = Templates().learn(first, 0, head)
+    assert template is not None
+    found, general = template.read(first, 0), parse_any_request(first, 0, RULES["stranger"])
+    assert type(found) is type(general) is RequestHead
+    for each in (found, general):
+        each.drop(*dropped)
+        each.take_trace()
+    assert found._block == general._block
+    assert TRACE not in found._block
+    assert found.traced == UNSAMPLED
 
 
 def test_a_value_is_found_at_its_place_the_first_of_two_and_without_the_blanks_around_it() -> None:
