@@ -9,9 +9,10 @@ be read so (cut, compressed, binary) is withheld, and the event reports that.
 
 import json
 from base64 import b64encode
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
+
+import msgspec
 
 from tidegate.records.payload_rules import PayloadRules
 
@@ -19,9 +20,8 @@ REDACTED: Final = "REDACTED"
 _JSON_TYPES: Final = ("application/json", "+json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Payload:
-    """One sampled body."""
+class Payload(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One sampled body. Packed without the names of its fields."""
 
     kind: str
     """``request`` or ``response``."""

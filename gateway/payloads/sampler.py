@@ -58,7 +58,7 @@ class _Sample:
 class Payloads:
     """The samples of one worker."""
 
-    __slots__ = ("_bytes", "_clock", "_open", "_put", "_rng", "_tap_response", "_wall", "dropped")
+    __slots__ = ("_bytes", "_clock", "_open", "_put", "_tap_response", "_wall", "draw", "dropped")
 
     def __init__(
         self,
@@ -72,7 +72,8 @@ class Payloads:
         """``put``: None if there are no sinks; ``tap_response``: that of ``tidegate.aio.proxy.detached``."""
         self._clock = clock
         self._wall = wall
-        self._rng = rng
+        self.draw = rng.random
+        """Draws for a request: it is kept (``bound``) if that is less than its function's share."""
         self._put = put
         self._tap_response = tap_response
         self._open: dict[RequestState, _Sample] = {}
@@ -86,10 +87,10 @@ class Payloads:
         return bool(self._open)
 
     def bound(self, ex: "Exchange", state: RequestState, rules: PayloadRules) -> None:
-        """A request of a function that samples was sent to its replica."""
+        """A request that was drawn was sent to its replica."""
         if state.counters is None or ex.attempts > 1 or ex.head.upgrade is not None:
             return  # A request that is sent again was drawn, or not, at its first attempt.
-        if self._put is None or self._rng.random() * 100.0 >= rules.percent:
+        if self._put is None:
             return
         if len(self._open) >= MAX_OPEN or self._bytes + 2 * rules.max_bytes > ALL_BYTES:
             self.dropped += 2

@@ -166,11 +166,15 @@ class Recovery:
     def follow(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> None:
         """A request of a function that is followed (``is_followed``) went to a replica: it may get a hedge, a shadow
         and a sample of its payload."""
-        self._resilience.sent(ex, state, router, now)
-        if router.has_shadows and state.hedge_of is None:
+        if state.hedge_of is not None:
+            return
+        if router.lateness is not None:
+            self._resilience.sent(ex, state, router, now)
+        if router.has_shadows:
             self._shadows.bound(ex, state, router)
-        if router.payload is not None and state.hedge_of is None:
-            self._payloads.bound(ex, state, router.payload)
+        rules = router.payload
+        if rules is not None and self._payloads.draw() * 100.0 < rules.percent:
+            self._payloads.bound(ex, state, rules)
 
     def settle_copies(self, ex: "Exchange", state: RequestState, head: AnyResponseHead) -> None:
         """The client's answer is there: the other one of two copies ends, and a shadow gets its copy."""

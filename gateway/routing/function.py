@@ -64,6 +64,7 @@ class FunctionRouter:
         "buffers_requests",
         "class_offset",
         "counters",
+        "has_shadows",
         "hash_key",
         "header_is_ours",
         "idempotent",
@@ -135,6 +136,8 @@ class FunctionRouter:
         self._bounds = tuple(accumulate(revision.percent for revision in serving))
         shadows = [revision for revision in route.revisions if revision.shadow_percent > 0.0]
         self._shadows = tuple(revision.id for revision in shadows)
+        self.has_shadows = bool(shadows)
+        """Some requests are copied to another revision."""
         self._shadow_bounds = tuple(accumulate(revision.shadow_percent for revision in shadows))
         self.is_grpc = route.protocol == Protocol.GRPC
         """Its server speaks gRPC and may speak nothing else."""
@@ -198,11 +201,6 @@ class FunctionRouter:
         memory = self._memory
         memory.draw = draw = (memory.draw + REVISION_STEP) % 1.0
         return revisions[min(bisect_right(self._bounds, draw * self._bounds[-1]), len(revisions) - 1)]
-
-    @property
-    def has_shadows(self) -> bool:
-        """Some requests are copied to another revision."""
-        return bool(self._shadows)
 
     def shadow(self) -> str | None:
         """Returns the revision that gets a copy of the next request; None if none does."""

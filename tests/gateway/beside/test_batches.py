@@ -46,7 +46,9 @@ def test_payloads_arrive_with_the_sinks_that_functions_name_now() -> None:
 
 def test_what_finds_no_room_is_dropped_and_counted_until_there_is_room_again() -> None:
     batches = PayloadBatches(nothing)
-    large = type(REQUEST)(**{name: getattr(REQUEST, name) for name in REQUEST.__slots__} | {"data": b"x" * (1 << 20)})
+    large = type(REQUEST)(
+        **{name: getattr(REQUEST, name) for name in REQUEST.__struct_fields__} | {"data": b"x" * (1 << 20)}
+    )
     pairs = BUFFERED_BYTES // (2 << 20)
     for _ in range(pairs + 1):
         batches.put((large, large))

@@ -2,10 +2,10 @@
 
 import json
 from base64 import b64encode
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tidegate.gateway.payloads.events import Payload, encode_event
 from tidegate.records.payload_rules import PayloadRules

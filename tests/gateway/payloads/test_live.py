@@ -73,7 +73,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pair(url: str | None, number: int = 0, size: int = 10) -> tuple[Payload, Payload]:
     rules = PayloadRules(percent=10.0, sink=url)
-    fields = {**{name: getattr(REQUEST, name) for name in REQUEST.__slots__}, "rules": rules}
+    fields = {**{name: getattr(REQUEST, name) for name in REQUEST.__struct_fields__}, "rules": rules}
     fields |= {"request_id": f"id-{number}", "data": b"x" * size, "size": size, "content_type": "text/plain"}
     return Payload(**fields), Payload(**{**fields, "kind": "response", "status": 200})
 
