@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii
 from typing import Final
 
-from tidegate.gateway.access_log.records import NOTHING, Batch, Note, Origin
+from tidegate.gateway.access_log.records import NOTHING, Batch, Origin
 from tidegate.gateway.counting.outcomes import ending_of
 
 KEPT_TEXTS: Final = 1024
@@ -54,7 +54,7 @@ the request."""
 class _Form:
     """How lines are written: as text or as JSON."""
 
-    __slots__ = ("_is_json", "_none", "_quoted", "kept", "line", "none")
+    __slots__ = ("_is_json", "_kept", "_none", "_quoted", "line", "none")
 
     def __init__(self, *, is_json: bool) -> None:
         self._is_json = is_json
@@ -62,24 +62,23 @@ class _Form:
         self._quoted: Callable[[str], str] = encode_basestring_ascii if is_json else str
         self._none = "null" if is_json else "-"
         self.none = self._none.encode()
-        self.kept: dict[Common, Texts] = {}
+        self._kept: dict[Common, Texts] = {}
         """Results of ``texts``, by values without a query and a note."""
         self.line = self._line()
         """The format of a line."""
 
-    def texts(self, common: Common, note: Note = NOTHING) -> Texts:
+    def texts(self, origin: Origin, method: bytes, target: bytes, status: int) -> Texts:
         """Returns what a line has of these values."""
-        path, is_query, _ = common[2].partition(b"?")
-        if is_query:
-            common = (*common[:2], path, common[3])
-        if note[:4] != NOTHING[:4]:
-            return self._made(common, note)
-        found = self.kept.get(common)
+        path, note = target.partition(b"?")[0], origin[3]
+        if note is not None and note[:4] != NOTHING[:4]:
+            return self._made(origin, method, path, status)
+        common = (*origin[:3], None), method, path, status
+        found = self._kept.get(common)
         if found is None:
-            if len(self.kept) >= KEPT_TEXTS:
-                self.kept.clear()
-            self.kept[common] = found = self._made(common, NOTHING)
-        return found if note[4] is None else (found[0], self._traced(found[1], note[4]), found[2])
+            if len(self._kept) >= KEPT_TEXTS:
+                self._kept.clear()
+            self._kept[common] = found = self._made(*common)
+        return found if note is None or note[4] is None else (found[0], self._traced(found[1], note[4]), found[2])
 
     def _traced(self, last: bytes, trace_id: bytes) -> bytes:
         """Returns the end of a line with a trace id in the place of none."""
@@ -90,9 +89,9 @@ class _Form:
         """Returns a request id as a line has it between quotes."""
         return self._quoted(given.decode("latin-1"))[1:-1].encode() if self._is_json else given
 
-    def _made(self, common: Common, note: Note) -> Texts:
-        (function, revision, replica), method, path, status = common
-        uncounted, asked, ending, is_truncated, trace_id = note
+    def _made(self, origin: Origin, method: bytes, path: bytes, status: int) -> Texts:
+        function, revision, replica, note = origin
+        uncounted, asked, ending, is_truncated, trace_id = note or NOTHING
         variant = None
         if uncounted is not None:
             function = uncounted
@@ -152,33 +151,41 @@ class Lines:
 
     def made(self, batch: Batch) -> bytes:
         """Returns the lines of these requests."""
-        origins, rows, notes = batch
+        origins, rows = batch
         form, known, second, none = self._form, self._known, self._second, self._form.none
-        kept = form.kept
         values: list[bytes | int] = []
         add = values.extend
-        for place, row in enumerate(rows):
-            origin, method, target, status, inferences, received, bound, first, end, given, *sizes = row
-            common = origins[origin], method, target, status
-            texts = form.texts(common, notes[place]) if place in notes else kept.get(common)
-            front, last, has_replica = texts or form.texts(common)
+        texts: dict[tuple[int, bytes, bytes, int], Texts] = {}
+        for row in rows:
+            place, method, target, status, inferences, received, bound, first, end, given, bytes_in, bytes_out = row
+            found = texts.get(row[:4])
+            if found is None:
+                found = texts[row[:4]] = form.texts(origins[place], method, target, status)
+            front, last, has_replica = found
             if not second <= end < second + 1.0:
                 second = self._begin_second(end)
             if not given.isalnum():
                 given = form.id(given)
-            total = round((end - received) * 1e6)
-            wait = round((bound - received) * 1e6) if has_replica else -1
-            begun = round((first - received) * 1e6) if first else -1
+            micros = round((end - received) * 1e6)
+            total = begun = known[micros] if 0 <= micros < _KNOWN else b"%.3f" % (micros * 1e-3)
+            wait = known[0] if has_replica else none
+            if bound != received and has_replica:
+                micros = round((bound - received) * 1e6)
+                wait = known[micros] if 0 <= micros < _KNOWN else b"%.3f" % (micros * 1e-3)
+            if first != end:
+                micros = round((first - received) * 1e6)
+                begun = none if not first else known[micros] if 0 <= micros < _KNOWN else b"%.3f" % (micros * 1e-3)
             add(
                 (
                     self._stamp,
                     int((end - second) * 1e3),
                     given,
                     front,
-                    *sizes,
-                    known[total] if 0 <= total < _KNOWN else b"%.3f" % (total * 1e-3),
-                    known[wait] if 0 <= wait < _KNOWN else b"%.3f" % (wait * 1e-3) if has_replica else none,
-                    known[begun] if 0 <= begun < _KNOWN else b"%.3f" % (begun * 1e-3) if first else none,
+                    bytes_in,
+                    bytes_out,
+                    total,
+                    wait,
+                    begun,
                     inferences,
                     last,
                 )

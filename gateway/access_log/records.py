@@ -1,7 +1,8 @@
 """What a worker keeps of the requests that get a line in the access log, until its log writer has taken it.
 
-A request that ends costs its worker one tuple, its *row*. What few requests have is a *note*. A batch of both is packed
-at once, and the process that writes the log (``main.py``) makes lines of it.
+A request that ends costs its worker one tuple, its *row*. What requests of one replica have in common is their
+*origin*, which stands once in a batch; what few requests have is a *note* at an origin of their own. The process that
+writes the log (``main.py``) makes lines of it.
 """
 
 import random
@@ -23,19 +24,19 @@ BATCH: Final = 64
 BUFFERED_BYTES: Final = 1 << 20
 """Bytes of batches that wait to be taken at most."""
 
-Origin = tuple[str | None, str | None, str]
-"""Function, revision, and the id of the replica that had the request last; empty if it reached none."""
-Row = tuple[int, bytes, bytes, int, int, float, float, float, float, bytes, int, int]
-"""Place of its origin in the batch; method, target, status, inferences; times received, bound, first byte and end in
-seconds of the worker's clock; request id, bytes in and out."""
 Note = tuple[str | None, str | None, Ending | None, bool, bytes | None]
 """What few requests have: the function of one that was not counted for a revision, the function that was asked for if
 another one served in its place, the ending that the status does not show, whether the answer broke off, and the trace
 id if it is sampled."""
 NOTHING: Final[Note] = (None, None, None, False, None)
-"""The note of most requests; it is not kept."""
-Batch = tuple[list[Origin], list[Row], dict[int, Note]]
-"""Origins, rows, and notes by the places of their rows."""
+"""The note of most requests."""
+Origin = tuple[str | None, str | None, str, Note | None]
+"""Function, revision, and the id of the replica that had the request last (empty if it reached none); a note, or None
+for NOTHING."""
+Row = tuple[int, bytes, bytes, int, int, float, float, float, float, bytes, int, int]
+"""Place of its origin in the batch; method, target, status, inferences; times received, bound, first byte and end in
+seconds of the worker's clock; request id, bytes in and out."""
+Batch = tuple[list[Origin], list[Row]]
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 decode_batch: Final[Callable[[bytes], Batch]] = msgspec.msgpack.Decoder(Batch).decode
@@ -45,7 +46,7 @@ decode_batch: Final[Callable[[bytes], Batch]] = msgspec.msgpack.Decoder(Batch).d
 class AccessLog(Batches[Any]):
     """The requests of one worker that its log writer has not taken yet."""
 
-    __slots__ = ("_notes", "_origins", "_rng", "_sampling", "places", "rows")
+    __slots__ = ("_origins", "_rng", "_sampling", "places", "rows")
 
     things = "lines"
 
@@ -58,8 +59,7 @@ class AccessLog(Batches[Any]):
         """Takes the rows of requests without a note (``count_end``); None while each must be looked at."""
         self._origins: list[Origin] = []
         self.places: dict[str, int] = {}
-        """Where the origins are, by the replicas' ids."""
-        self._notes: dict[int, Note] = {}
+        """Where the origins without a note are, by the replicas' ids."""
 
     def meet_variants(self) -> None:
         """From now on another function than was asked for may serve a request (``gateway/routing/variants.py``)."""
@@ -77,29 +77,32 @@ class AccessLog(Batches[Any]):
             ex.truncated,
             None if trace is None else trace.trace_id,
         )
-        if note != NOTHING:
-            self._notes[len(rows)] = note
-        place = None if counters is None else self.places.get(state.replica)
-        rows.append(row(ex, state, self.place(counters, state.replica) if place is None else place))
+        if counters is None or note != NOTHING:
+            place = self._add_origin(counters, state.replica, note)
+        elif state.replica in self.places:
+            place = self.places[state.replica]
+        else:
+            place = self.place(counters, state.replica)
+        rows.append(row(ex, state, place))
         if len(rows) >= BATCH:
             self.full()
 
-    def place(self, counters: "RevisionCounters | None", replica: str) -> int:
-        """Adds an origin and returns its place."""
-        place = len(self._origins)
-        if counters is None:
-            self._origins.append((None, None, replica))
-        else:
-            self._origins.append((counters.function, counters.revision, replica))
-            if replica:  # The others are of any revision.
-                self.places[replica] = place
+    def place(self, counters: "RevisionCounters", replica: str) -> int:
+        """Adds the origin of requests without a note and returns its place."""
+        place = self._add_origin(counters, replica, None)
+        if replica:  # The others are of any revision.
+            self.places[replica] = place
         return place
 
+    def _add_origin(self, counters: "RevisionCounters | None", replica: str, note: Note | None) -> int:
+        function, revision = (None, None) if counters is None else (counters.function, counters.revision)
+        self._origins.append((function, revision, replica, note))
+        return len(self._origins) - 1
+
     def _encoded(self, rows: list[Row]) -> bytes:
-        data = _pack((self._origins, rows, self._notes))
+        data = _pack((self._origins, rows))
         self._origins.clear()
         self.places.clear()
-        self._notes.clear()
         return data
 
 

@@ -76,8 +76,8 @@ def test_batches_are_read_in_whatever_pieces_they_arrive(size: int) -> None:
     _, data = access.all()
     frames = Frames()
     found = [decode_batch(each) for at in range(0, len(data), size) for each in frames.feed(data[at : at + size])]
-    assert [len(rows) for _, rows, _ in found] == [BATCH, BATCH, 5]
-    targets = [row[2] for _, rows, _ in found for row in rows]
+    assert [len(rows) for _, rows in found] == [BATCH, BATCH, 5]
+    targets = [row[2] for _, rows in found for row in rows]
     assert targets == [b"/items/%d" % number for number in range(2 * BATCH + 5)]
 
 
