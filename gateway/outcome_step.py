@@ -75,7 +75,7 @@ def count_end(
     if log is None or state.is_uncounted:
         return
     rows = log.rows
-    if rows is None or trace is not None:
+    if rows is None or trace is not None or tokens is not None:  # Tokens may have made a broken answer a whole one.
         log.ended(ex, state)
         return
     try:  # Quicker than ``get`` for one that is there.

@@ -13,7 +13,7 @@ A visit of ``on`` counts only if its log has a line for each request and spans h
 ``payloads``: three gateways at a fixed rate; one of them sends the bodies of 10 % of the requests, with a redaction
 list, to a sink. The result is the client's p99, beside that of ``again``.
 
-On a machine that does other work, run it as root under ``chrt -r 1``: load, replicas and workers go first, then the
+On a machine that does other work, run it as root under ``chrt -r 2``: load, replicas and workers go first, then the
 processes that write and export, then other programs. On a machine that is too busy for the log writer the measurement
 fails, because lines are dropped.
 """
@@ -35,8 +35,6 @@ from tidegate.records.payload_rules import PayloadRules
 LOAD = "traced"
 LEAST, MOST = 0.97, 1.03
 SCRAPE_S = 1.0
-HIGHEST = -20
-"""The lowest niceness."""
 RATE, BODY_BYTES, P99_BOUND = 1000.0, 1000, 1.1
 PACED = "1 KB POST, 1000/s"
 _SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n"
@@ -118,14 +116,15 @@ def _turned(servers: Sequence[Server], number: int) -> Sequence[Server]:
 
 
 def _move_children(server: Server, core: str) -> None:
-    """Moves what the server's processes have started to another core. Where this process has real-time priority they
-    have the highest of the others, as if there were no other programs."""
-    is_first = os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO)
+    """Moves what the server's processes have started to another core. Where this process has a real-time priority
+    above the lowest, they get the lowest, as if there were no other programs."""
+    is_first = os.sched_getparam(0).sched_priority > 1
     for process in server.processes:
         for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-            os.sched_setaffinity(int(child), {int(core)})
-            if is_first:
-                os.setpriority(os.PRIO_PROCESS, int(child), HIGHEST)
+            for task in Path(f"/proc/{child}/task").iterdir():
+                os.sched_setaffinity(int(task.name), {int(core)})
+                if is_first:
+                    os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(1))
 
 
 def _sides_us(server: Server) -> float:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.worlds.access_lines import lines_of
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
+from tests.support.worlds.spans import SpanSink
 from tidegate.gateway.access_log.records import BATCH, AccessLog
 from tidegate.gateway.tracing.trace import Tracer
 
@@ -35,7 +36,8 @@ def test_lines_of_requests_to_several_replicas_are_those_that_are_made_one_by_on
         log = AccessLog(1.0, rng=random.Random(1), take=lambda log: None)
         if is_special:
             log.meet_variants()
-        door = Door(table(1, ONE, TWO), access=log, tracer=Tracer(ratio=0.0, rng=random.Random(2), offset=0.0, put=len))
+        tracer = Tracer(ratio=0.0, rng=random.Random(2), offset=0.0, put=SpanSink().put)
+        door = Door(table(1, ONE, TWO), access=log, tracer=tracer)
         door.ready(ONE, *range(1, 100))
         door.ready(TWO, *range(1, 100))
         for number in range(2 * BATCH + 1):
