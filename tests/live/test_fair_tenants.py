@@ -107,12 +107,13 @@ class Load:
             while True:
                 await self.ask(http, tenant, words)
 
-    async def run(self, *callers: tuple[str, int, int]) -> "Load":
-        """Callers: (tenant, words of its prompts, loops). Those that still wait at the end leave."""
+    async def run(self, *callers: tuple[str, int, int], seconds: float = RUN_S) -> "Load":
+        """Callers: (tenant, words of its prompts, loops). Those that still wait at the end leave. ``seconds``: of the
+        run after its warm-up."""
         self.counts_from = time.monotonic() + WARM_S
-        self.until = self.counts_from + RUN_S
+        self.until = self.counts_from + seconds
         with suppress(TimeoutError):
-            async with asyncio.timeout(WARM_S + RUN_S), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(WARM_S + seconds), asyncio.TaskGroup() as group:
                 for tenant, words, loops in callers:
                     for _ in range(loops):
                         group.create_task(self.loop(tenant, words))
@@ -125,11 +126,13 @@ class Load:
         return {tenant: round(median(each), 3) for tenant, each in self.latencies.items()}
 
 
-def loads(world: Deployment, functions: Sequence[str], *callers: tuple[str, int, int]) -> list[Load]:
+def loads(
+    world: Deployment, functions: Sequence[str], *callers: tuple[str, int, int], seconds: float = RUN_S
+) -> list[Load]:
     """The callers against each function, which share nothing, at the same time."""
 
     async def main() -> list[Load]:
-        return await asyncio.gather(*(Load(world, each, 0.0).run(*callers) for each in functions))
+        return await asyncio.gather(*(Load(world, each, 0.0).run(*callers, seconds=seconds) for each in functions))
 
     return asyncio.run(main())
 
@@ -157,7 +160,8 @@ def test_weights_light_callers_and_a_flood(tmp_path: Path) -> None:
     with deployment(tmp_path, "--tenants-file", file, "--gateway-workers", "1") as world:
         world.up()
         world.cli("deploy", manifest(tmp_path, "shared", requests=20))
-        (found,) = loads(world, ["shared"], ("gold", SMALL, 20), ("plain", SMALL, 40), ("light", SMALL, 1))
+        callers = (("gold", SMALL, 20), ("plain", SMALL, 40), ("light", SMALL, 1))
+        (found,) = loads(world, ["shared"], *callers, seconds=8.0)  # some 300 answers
         assert 2.7 < found.tokens["gold"] / found.tokens["plain"] < 3.3
         assert found.refused["plain"] > 0, "it wants more than the room has"
         assert found.refused["light"] == 0, "one that asks for little is never refused for others' sake"

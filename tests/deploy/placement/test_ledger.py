@@ -418,11 +418,11 @@ class LeastInterferenceMachine(LedgerMachine):
 TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = part(0.5)
 TestWorstFitMachine = WorstFitMachine.TestCase
-TestWorstFitMachine.settings = part(0.5)
+TestWorstFitMachine.settings = part(0.2)
 TestWorstFitSoftMachine = WorstFitSoftMachine.TestCase
-TestWorstFitSoftMachine.settings = part(0.5)
+TestWorstFitSoftMachine.settings = part(0.2)
 TestLeastInterferenceMachine = LeastInterferenceMachine.TestCase
-TestLeastInterferenceMachine.settings = part(0.5)
+TestLeastInterferenceMachine.settings = part(0.2)
 
 
 def test_worst_fit_opens_an_empty_unit_and_keeps_equal_models_apart() -> None:
