@@ -28,6 +28,8 @@ settings.load_profile("default")
 GZIP, TIMELESS = r"\x1f\x8b\x08\x00", r"\x00\x00\x00\x00"
 """How gzip begins in the name of a test, and its time of writing if that is none: two processes of pytest-xdist must
 collect the same names."""
+EARLY_S = 25.0
+"""Of ``early`` without a figure."""
 HANGS_S = 300
 """The time limit of a live test ends one that hangs; it claims nothing, and on a busy machine all takes longer."""
 
@@ -50,7 +52,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(HANGS_S), append=False)
             # First, so that they end last: after all other fixtures of the test and of its module.
             cast(pytest.Function, item).fixturenames[:0] = ("leftovers_of_the_module", "leftovers")
-    items.sort(key=lambda item: (item.get_closest_marker("early") is None, item.path.parts))
+    items.sort(key=lambda item: (-_early_s(item), not _is_piece_of_module(item), item.path.parts))
+
+
+def _early_s(item: pytest.Item) -> float:
+    """Returns how long the work takes that a test with the mark ``early`` belongs to; 0.0 without the mark."""
+    mark = item.get_closest_marker("early")
+    return 0.0 if mark is None else float(mark.args[0]) if mark.args else EARLY_S
+
+
+def _is_piece_of_module(item: pytest.Item) -> bool:
+    """Returns whether a live test stays together with the others of its module, which therefore takes long."""
+    return item.get_closest_marker("live") is not None and _is_shared(item.path)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,6 +101,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     if config.getvalue("dist") != "loadscope":
         return None
     from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # The order of the collection: what takes longest begins first.
 
     class ByModule(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:

@@ -21,7 +21,7 @@ from tests.support.http2.capture import H2Capture
 from tests.support.http2.live import run_case
 from tests.support.http2.view import CORPUS, OWN, Case, load
 
-pytestmark = [pytest.mark.live, pytest.mark.early]
+pytestmark = [pytest.mark.live, pytest.mark.early(70)]
 
 FILES = {"corpus": CORPUS, "own": OWN}
 KINDS = ("gateway", "queue_proxy")

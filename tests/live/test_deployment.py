@@ -22,7 +22,7 @@ from tests.support.deadline import Patience
 from tidegate.control.sdk import ApiError, StartFailedError
 from tidegate.control.views.functions import ReplicaView
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live, pytest.mark.early(60), pytest.mark.timeout(120)]
 
 MODEL = Path(__file__).resolve().parent.parent / "support" / "models" / "scripted_server.py"
 TWO_CPUS = "accelerators: [{name: cpu, kind: cpu, cores: 1, count: 2, memory: 4Gi}]"

@@ -26,7 +26,7 @@ from tests.support.live.certificates import make_certificate
 from tests.support.live.deployment import Deployment, deployment, places
 from tests.support.models import grpc_plain_server
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live, pytest.mark.early(60), pytest.mark.timeout(120)]
 
 PLAIN = f"""
 apiVersion: tidegate.dev/v1alpha1

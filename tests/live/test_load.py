@@ -24,7 +24,7 @@ class Embedder:
         return {"embedding": np.ones((len(inputs["text"]), 3), np.float32)}
 """
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live, pytest.mark.early(60), pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.live.deployment import Deployment, deployment, places
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.live, pytest.mark.early(100), pytest.mark.timeout(180)]
 
 STAGE = """\
 import time

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.live.deployment import Deployment, deployment, places
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live, pytest.mark.early(60), pytest.mark.timeout(120)]
 
 SERVER = Path(__file__).parents[1] / "support" / "models" / "openai_server.py"
 MESSAGES: Any = [{"role": "user", "content": "one two three four"}]
