@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import searches
 from tidegate.deploy.kubernetes.resources.conditions import MAX_REPEAT, condition, literal, matches
 from tidegate.manifest.annotations import ANNOTATIONS
 from tidegate.manifest.routing import FIELD_NAME, FIELD_VALUE, HOST, PATH_PREFIX
@@ -72,7 +71,6 @@ def test_no_pattern_has_what_go_does_not_know() -> None:
 
 
 @pytest.mark.parametrize("kind", TEXTS, ids=lambda kind: kind.allowed[:20])
-@searches.part(0.3)
 @given(data=st.data())
 def test_a_translated_pattern_accepts_what_the_kind_accepts(kind: Text, data: st.DataObject) -> None:
     text = data.draw(st.from_regex(kind.pattern, fullmatch=True))
