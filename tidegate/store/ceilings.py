@@ -7,17 +7,24 @@ the ceilings that it granted them, and their part (:mod:`tidegate.store.parts`) 
     ceiling = granted here + part * (amount - taken)
 
 The parts are the whole at most, so the ceilings of all machines together exceed the amount at most by what the pool
-granted after a machine last knew what was taken: about a second's. Ceilings stay until the pool is back. Of a budget or
-window of which nothing was taken the ceiling is the part of its whole amount. Pure; ``now`` in seconds of the pool's
-clock.
+granted after a machine last knew what was taken: about a second's. Of a budget or window of which nothing was taken the
+ceiling is the part of its whole amount.
+
+What is held leaves in time, but it is not known when it has left elsewhere. After ``KEPT_S`` a bound is filled again up
+to the part of its whole amount at most; ``LEAVE_S`` later nothing is held beyond that, and the part is the ceiling.
+Pure; ``now`` in seconds of the pool's clock.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from typing import Final
 
 from tidegate.flow.quota import GONE_S, QuotaAnswer, QuotaReport, QuotaTotal
 
+KEPT_S: Final = 60.0
+LEAVE_S: Final = 300.0
+"""Requests wait no longer, unless their function's timeout is longer. Both are our choice."""
 _Name = tuple[str, float, int]
 
 
@@ -57,18 +64,22 @@ class OutageCeilings:
             if now - taken.at > GONE_S if math.isinf(window_s) else now > (window + 1) * window_s:
                 del self._taken[name]
 
-    def of(self, report: QuotaReport, held: int, part: Fraction) -> int:
-        """Returns the ceiling of a report's budget while the pool is away. ``held``: what the gateways here have of it,
-        which counts once, at the first report."""
+    def of(self, report: QuotaReport, held: int, part: Fraction, away_s: float) -> int:
+        """Returns the ceiling of a report's budget when the pool has been away for ``away_s``. ``held``: what the
+        gateways here have of it, which counts once, at the first report."""
         amount = report.budget.amount
+        # At least 1, else a budget below the number of gateways would be none.
+        whole = min(amount, max(1, int(amount * part)))
         taken = self._taken.get((report.budget.key, report.budget.window_s, report.window))
         if taken is None:
-            # At least 1, else a budget below the number of gateways would be none.
-            return min(amount, max(1, int(amount * part)))
+            return whole
         if not taken.fixed:
             taken.fixed = max(1, amount)
             taken.ceiling = held + int(max(0, amount - taken.amount) * part)
-        return taken.ceiling * amount // taken.fixed
+        ceiling = taken.ceiling * amount // taken.fixed
+        if not report.budget.is_bound or away_s < KEPT_S:
+            return ceiling
+        return min(ceiling, whole) if away_s < KEPT_S + LEAVE_S else whole
 
     def end(self) -> None:
         """Notes that the pool is back."""

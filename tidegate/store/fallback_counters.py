@@ -58,7 +58,7 @@ class FallbackPool:
         """The common pool's clock less ours."""
         self._listed_at = 0.0
         """When the totals were last listed, by the common pool's clock."""
-        self._again_at = 0.0
+        self._again_at = self._away_since = 0.0
         self._back_at: float | None = None
         """When the common pool answered again, if it has forgotten gateways."""
         self.fault: str | None = None
@@ -118,6 +118,8 @@ class FallbackPool:
                 self._ceilings.list(totals, now)
 
     def _fail(self, fault: str) -> None:
+        if self.fault is None:
+            self._away_since = self._clock.now()
         self.fault = fault
         self._back_at = None
         self._again_at = self._clock.now() + AGAIN_S
@@ -155,7 +157,8 @@ class FallbackPool:
 
     def _part(self, report: QuotaReport) -> QuotaReport:
         """Returns the report with the ceiling of the gateways here as the amount of its budget."""
-        amount = self._ceilings.of(report, self._own.taken(report), Fraction(self._parts.part, WHOLE))
+        part, away_s = Fraction(self._parts.part, WHOLE), self._clock.now() - self._away_since
+        amount = self._ceilings.of(report, self._own.taken(report), part, away_s)
         return replace(report, budget=replace(report.budget, amount=amount))
 
     def __repr__(self) -> str:

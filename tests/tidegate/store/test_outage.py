@@ -20,6 +20,7 @@ from tidegate.flow.quota import (
     Reservation,
 )
 from tidegate.flow.rooms.leases import LeasedFigures, RoomLeases
+from tidegate.store.ceilings import KEPT_S, LEAVE_S
 from tidegate.store.counters import ASK_S
 
 GATEWAYS = 3
@@ -201,6 +202,40 @@ def test_in_an_outage_each_keeps_what_it_held_and_the_room_is_used(load: tuple[i
     rooms.want(one=[2 * each for each in load])
     rooms.world.run(2.0)
     assert [worker.approved("one") for worker in rooms.workers] == pytest.approx(held, abs=1)
+
+
+@pytest.mark.timeout(120)
+def test_a_room_that_emptied_just_before_is_open_to_all_when_what_was_held_must_have_left() -> None:
+    rooms = RoomWorld(random.Random(7))
+    rooms.want(one=(0, 0, BOUND))
+    rooms.world.run(5.0)
+    rooms.want(one=(0, 0, 0))
+    rooms.world.run(0.1)
+    rooms.lose()
+    rooms.world.run(10.0)
+    rooms.want(one=(40, 40, 0))
+    rooms.world.run(KEPT_S)
+    assert [worker.approved("one") for worker in rooms.workers] == [0, 0, 0], "it could still be full elsewhere"
+    rooms.world.run(LEAVE_S)
+    assert 2 <= rooms.approved("one") <= BOUND
+
+
+def test_what_was_let_in_stays_and_is_not_replaced_beyond_the_part_after_a_minute() -> None:
+    rooms = RoomWorld(random.Random(8))
+    for number in range(GATEWAYS):
+        rooms.want(one=[3 * BOUND if each == number else 0 for each in range(GATEWAYS)])
+        rooms.world.run(5.0)
+    rooms.lose()
+    rooms.world.run(KEPT_S + 5.0)
+    assert rooms.workers[2].approved("one") == BOUND
+    rooms.want(one=(BOUND, BOUND, 0))
+    rooms.world.run(5.0)
+    rooms.want(one=(BOUND,) * GATEWAYS)
+    rooms.world.run(5.0)
+    assert [worker.approved("one") for worker in rooms.workers] == pytest.approx([0, 0, BOUND / 3], abs=7)
+    rooms.world.run(LEAVE_S)
+    assert [worker.approved("one") for worker in rooms.workers] == pytest.approx([BOUND / 3] * GATEWAYS, abs=7)
+    assert rooms.approved("one") <= BOUND
 
 
 def test_an_empty_room_is_divided_by_the_load_of_before() -> None:
