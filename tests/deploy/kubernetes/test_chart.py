@@ -202,6 +202,14 @@ def test_the_secret_that_is_looked_at_is_the_one_whose_certificate_is_served(by_
     assert [*mounted, *given] == [name if by_cert_manager else f"--secret={name}"]
 
 
+def test_the_notes_name_the_secrets_that_cert_manager_leaves() -> None:
+    def notes(**values: Any) -> str:
+        return render(CHART, "models", {"webhook": values})["NOTES.txt"]
+
+    assert "tidegate-webhook-tls tidegate-webhook-authority" in notes(enabled=True, certManager=True)
+    assert "cert-manager" not in notes(enabled=True) + notes(certManager=True)
+
+
 def properties(schema: dict[str, Any]) -> dict[str, Any]:
     """The keys of a schema by key: closed mappings go on."""
     found = schema.get("properties", {})
