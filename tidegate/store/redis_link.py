@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -153,9 +154,11 @@ class RedisLink:
         return [(identity.decode(), fields) for _, entries in found or () for identity, fields in entries]
 
     async def close(self) -> None:
+        """Closes the connections. What a Redis that hangs has not taken in within the time of a call is given up."""
         self._closed = True
-        await self._client.aclose()
-        await self._client.connection_pool.disconnect(inuse_connections=True)
+        for closing in (self._client.aclose(), self._client.connection_pool.disconnect(inuse_connections=True)):
+            with suppress(exceptions.RedisError, OSError):
+                await closing
 
     @property
     def rest_s(self) -> float:
