@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.live.deployment import Deployment, deployment, places
 
-pytestmark = [pytest.mark.live, pytest.mark.early(60), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.live, pytest.mark.early, pytest.mark.timeout(180)]
 
 SERVER = Path(__file__).parents[1] / "support" / "models" / "openai_server.py"
 REPLICAS = 3

@@ -42,7 +42,7 @@ def test_it_outlives_an_orderly_end_a_kill_and_a_redeploy_and_is_deleted_by_requ
     with deployment(tmp_path) as world:
         world.up()
         serve(world, "500ms")
-        before = until_learnt(world, 20)
+        before = until_learnt(world, 12)
         assert world.stop() == 0
         world.up()
         # The first figure that is seen is the one of before: the time away has passed in it.
