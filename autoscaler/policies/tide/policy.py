@@ -33,7 +33,7 @@ from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Mix, cheapest
 from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
 from tidegate.autoscaler.policies.tide.starts import Starts
-from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, GroupCapacity, Reference
+from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, Reference
 from tidegate.function import ConcurrencyUnit, Function
 from tidegate.manifest import policy_parameters as scaling_parameters
 from tidegate.manifest.policy_parameters import TIDE_PARAMETERS
@@ -48,8 +48,6 @@ LONGEST_COVER_HOLD_S: Final = 60.0
 LEAST_DRAIN_S: Final = 5.0
 DEAD_BAND_SIGMAS: Final = 5.0
 """Standard errors of the level within which a smaller size is chance."""
-DEAD_BAND: Final = 0.25
-"""Part of the size that a replica may be to be kept for being whole: of four replicas one, of two none."""
 DEAD_BAND_S: Final = 3 * 3600.0
 """Time after which a replica goes that only the dead band keeps: a day has eight of them."""
 FIRST_HOLD_S: Final = 128.0
@@ -218,7 +216,7 @@ class TidePolicy:
             self._outlook.update(level, start_s + 1.0)
         load = self._load(observation, capacity)
         base = unit * lates.base(load / unit, self._aim, step / unit)
-        cover = self._covered(lates, capacity, base, start_s, now)
+        cover = self._covered(lates, capacity, base, step, start_s, now)
         if is_counted:
             expected = 0.0 if self._expectation is None else self._expectation.late(max(base, cover) / unit)
             self._price.update(arrivals, late, expected, self._aim)
@@ -241,7 +239,11 @@ class TidePolicy:
         if 0.0 < held < present:
             noise = DEAD_BAND_SIGMAS * math.sqrt(level.dispersion * max(level.level, level.dispersion) / level.window_s)
             within = unit * lates.base((level.level + noise) / unit, self._aim, step / unit)
-            if present <= min(recent, max(within, cover)) + _beyond(usable, held) + 1e-9:
+            most = min(recent, max(within, cover))
+            if len(usable) > 1 and most < present:
+                # Whole replicas of several groups: what ``most`` slots would have anyway is no surplus.
+                most = self._mix(capacity, most)[0].slots
+            if present <= most + 1e-9:
                 target = present
         after_s = self._function.scaling.scale_to_zero_after_s
         is_kept = target <= 0.0 and observation.idle_s < after_s and observation.existing > 0
@@ -364,7 +366,9 @@ class TidePolicy:
             return self._level.level
         return max(self._level.level, floor / self._size * capacity.mean_s)
 
-    def _covered(self, lates: LateTable, capacity: Capacity, base: float, start_s: float, now: float) -> float:
+    def _covered(
+        self, lates: LateTable, capacity: Capacity, base: float, step: float, start_s: float, now: float
+    ) -> float:
         unit = capacity.unit
         theta = self._price.theta(self._aim)
         if theta <= 0.0 or start_s + 1.0 <= 0.5 * (self._slo_s - lates.service.answer_s):
@@ -382,8 +386,11 @@ class TidePolicy:
             levels, chances = self._outlook.forecast(self._level)
             before = self._cover.value / unit
             again = (min(start_s, LONGEST_COVER_HOLD_S) + 1.0) / WRITE_OFF_S
-            step = capacity.best.slots / unit
-            self._expectation = Expectation(lates, levels / unit, chances, theta, step, base / unit, before, again)
+            # Of late requests that a step saves, those of a whole replica are the price.
+            theta *= capacity.best.slots / step
+            self._expectation = Expectation(
+                lates, levels / unit, chances, theta, step / unit, base / unit, before, again
+            )
             self._looked = (now, present, found, unit)
         return unit * self._expectation.best
 
@@ -479,14 +486,6 @@ class _Sizes(NamedTuple):
     target: float
     alone: Reason | None
     """Why there is no replica, or one that nothing asks for; None if the load asks for some."""
-
-
-def _beyond(groups: list[GroupCapacity], held: float) -> float:
-    """Returns by how much whole replicas of several groups may exceed what is asked for: the smallest of them."""
-    if len(groups) == 1:
-        return 0.0
-    smallest = min([each.slots for each in groups])
-    return smallest if DEAD_BAND * held >= smallest else 0.0
 
 
 def _unknown(capacity: Capacity) -> int | None:

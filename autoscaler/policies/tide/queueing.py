@@ -105,15 +105,15 @@ class LateTable:
         """Late shares of ``LOADS`` by slots, as far as they were needed."""
 
     def late(self, slots: float, load: float) -> float:
-        """Returns the late share of ``load`` on ``slots``; between whole slots it is a line."""
+        """Returns the late share of ``load`` on ``slots``. Between whole slots the probability to wait is a line in its
+        logarithm."""
         if load <= 0.0:
             return self.hopeless
         below = int(slots)
-        low = self._late_of(below, load, erlang_c(below, load))
-        if slots == below:
-            return low
-        high = self._late_of(below + 1, load, erlang_c(below + 1, load))
-        return low + (slots - below) * (high - low)
+        waits = erlang_c(below, load)
+        if slots > below:
+            waits = _between(waits, erlang_c(below + 1, load), slots - below)
+        return self._late_of(slots, load, waits)
 
     def by_slots(self, most: int, loads: Vector) -> Vector:
         """Returns, for 0..``most`` slots, the sum over ``LOADS`` of late share times weight. ``loads``: the weights.
@@ -136,19 +136,23 @@ class LateTable:
         if load >= MOST_SLOTS:
             return step * math.ceil(MOST_SLOTS / step)
         allowed = self.hopeless + max(allowed - self.hopeless, 0.2 * allowed)
-        blocked, before, slots = 1.0, 1.0, 0
+        blocked, before, waits, slots = 1.0, 1.0, 1.0, 0
         late = 1.0
         while late > allowed and slots < MOST_SLOTS:
             slots += 1
-            before = late
+            before = waits
             blocked = load * blocked / (slots + load * blocked)
             if slots > load:
                 waits = blocked / (1.0 - load / slots * (1.0 - blocked))
                 late = self._late_of(slots, load, waits)
-        share = (before - allowed) / (before - late) if before > late else 1.0
-        return step * max(1, math.ceil((slots - 1 + share) / step - 1e-9))
+        count = int((slots - 1) / step + 1e-9) + 1
+        while (size := step * count) < slots - 1e-9:
+            if self._late_of(size, load, _between(before, waits, size - slots + 1)) <= allowed:
+                return size
+            count += 1
+        return step * count
 
-    def _late_of(self, slots: int, load: float, waits: float) -> float:
+    def _late_of(self, slots: float, load: float, waits: float) -> float:
         if load >= slots:
             return 1.0
         tail = self._tail * (slots - load)
@@ -183,6 +187,11 @@ def erlang_c(slots: int, load: float) -> float:
     for count in range(1, slots + 1):
         blocked = load * blocked / (count + load * blocked)
     return blocked / (1.0 - load / slots * (1.0 - blocked))
+
+
+def _between(low: float, high: float, share: float) -> float:
+    """Returns what is ``share`` of the way from ``low`` to ``high``, on a line in their logarithms."""
+    return low * math.pow(high / low, share)
 
 
 _BLOCKED: list[Vector] = [np.ones_like(LOADS)]

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from tidegate.autoscaler.decisions.reasons import figure
-from tidegate.autoscaler.measure.observation import ArrivalCounts, GroupObservation, Observation
+from tidegate.autoscaler.measure.observation import UNLOADED, ArrivalCounts, GroupObservation, Observation
 from tidegate.autoscaler.policies.tide.pace import Paced
 from tidegate.autoscaler.policies.tide.queueing import Service
 
@@ -50,8 +50,10 @@ CHANGED: Final = 0.05
 """Relative change of a service time from which on late shares are computed again."""
 
 ENOUGH: Final = 30.0
-"""Answers of a group that had no replica, until its service times are believed: of requests that begin together the
-short ones end first."""
+"""Answers of a group that had no replica, until its service times count: of requests that begin together the short
+ones end first."""
+SPEED_REQUESTS: Final = 500.0
+"""Answers that the speed of a group beside another is a mean of: with fewer, chance decides which requests it had."""
 MOST_MOVED: Final = 4.0
 """Factor by which requests are believed to have become heavier or lighter for a group that does not serve."""
 
@@ -141,7 +143,7 @@ class Reference:
     """The reference group, and the service times that late shares are computed from."""
 
     __slots__ = (
-        "_answers", "_believed", "_best", "_best_load", "_carried", "_compared", "_latency_s", "_name", "_service",
+        "_answers", "_best", "_best_load", "_carried", "_factors", "_latency_s", "_measured", "_name", "_service",
         "_slots",
     )  # fmt: skip
 
@@ -153,14 +155,14 @@ class Reference:
         """The load that it was chosen for."""
         self._answers: dict[str, float] = {}
         """Answers of each group since it last had no replica."""
-        self._believed: dict[str, Curve] = {}
-        """Given curves, and those behind which there were enough answers."""
+        self._measured: dict[str, Curve] = {}
+        """Curves of the last reading."""
+        self._factors: dict[str, float] = {}
+        """Times that a group is taken to need over the measured ones."""
         self._slots: dict[str, float] = {}
         """Requests that a replica of a group runs at a time."""
         self._carried: dict[str, float] = {}
         """Slots of one replica by group."""
-        self._compared: dict[str, dict[str, Curve]] = {}
-        """By group: all curves when it last served, or when it was first seen."""
         self._service: Service | None = None
 
     @property
@@ -203,7 +205,7 @@ class Reference:
         slots = self._widths(seen, curves, is_in_inferences, paced)
         slowed = _slow_down(seen, curves, slots, paced, shares) if paced.is_known else ()
         if len(curves) > 1:
-            curves = self._of_these_requests(seen, self._with_answers(seen, curves), shares)
+            curves = self._of_these_requests(seen, curves, shares)
         times = dict(zip(curves, _times(tuple(curves.values()), tuple(shares.items())), strict=True))
         first_s, latency_s = _first_s(observation), self._latency_s
         alone_s = {name: largest_s * slots[name] for name, (_, largest_s) in times.items()}
@@ -233,41 +235,50 @@ class Reference:
             not usable,
         )
 
-    def _with_answers(self, groups: Sequence[GroupObservation], curves: Mapping[str, Curve]) -> dict[str, Curve]:
-        """Returns the curves, those of groups that have just begun to serve, or ended so soon, as they were before."""
-        answers, believed, found = self._answers, self._believed, dict(curves)
-        for each in groups:
-            name = each.accelerator
-            if name not in curves:
-                continue
-            seen = answers[name] = answers.get(name, 0.0) + each.rps if each.ready else 0.0
-            if seen >= ENOUGH or not (each.ready or each.is_mu_learnt):
-                believed[name] = curves[name]
-            elif name in believed:
-                found[name] = believed[name]
-        return found
-
     def _of_these_requests(
         self, groups: Sequence[GroupObservation], curves: dict[str, Curve], shares: Mapping[float, float]
     ) -> dict[str, Curve]:
-        """Returns the curves, those of groups that do not serve scaled as far as one that serves has moved since:
-        requests that have become heavier are so for every group."""
-        serving = {
-            each.accelerator: each.ready
-            for each in groups
-            if each.ready and each.execution_s and self._answers.get(each.accelerator, 0.0) >= ENOUGH
+        """Returns the curves, in which requests that have become heavier are so for every group.
+
+        The group with the most answers leads: what it needs moves the times of all. A group's own measurements move
+        only its speed beside that, by the number of its answers: it may have served other requests, or before these."""
+        factors, measured = self._factors, self._measured
+        lead = self._leading(groups, curves)
+        key, moved = tuple(shares.items()), 1.0
+        if lead is not None and lead.accelerator in factors:
+            name = lead.accelerator
+            before = factors[name]
+            factors[name] = before + (1.0 - before) * min(1.0, lead.rps / self._answers[name])
+            moved = factors[name] / before * _change(measured[name], curves[name], key)
+        for each in groups:
+            name = each.accelerator
+            curve = curves.get(name)
+            if curve is None:
+                continue
+            known = measured.get(name)
+            measured[name] = curve
+            if known is None:
+                factors[name] = 1.0
+            elif lead is None or name != lead.accelerator:
+                is_given = not (each.ready or each.is_mu_learnt)
+                factor = factors[name] * moved / (1.0 if is_given else _change(known, curve, key))
+                if each.ready and self._answers[name] >= ENOUGH:
+                    factor += (1.0 - factor) * min(1.0, each.rps / SPEED_REQUESTS)
+                factors[name] = min(MOST_MOVED, max(1.0 / MOST_MOVED, factor))
+        return {
+            name: curve if factors[name] == 1.0 else tuple([(size, seconds * factors[name]) for size, seconds in curve])
+            for name, curve in curves.items()
         }
-        lead = max((name for name in curves if name in serving), key=lambda name: (serving[name], name), default=None)
-        found = dict(curves)
-        for name, curve in curves.items():
-            before = self._compared.setdefault(name, curves)
-            if name in serving:
-                self._compared[name] = curves
-            elif lead is not None and lead in before and before[lead] != curves[lead]:
-                (now_s, _), (then_s, _) = _times((curves[lead], before[lead]), tuple(shares.items()))
-                factor = min(MOST_MOVED, max(1.0 / MOST_MOVED, now_s / then_s))
-                found[name] = tuple((size, seconds * factor) for size, seconds in curve)
-        return found
+
+    def _leading(self, groups: Sequence[GroupObservation], curves: Mapping[str, Curve]) -> GroupObservation | None:
+        """Counts the answers of each group, and returns the one with the most since it had no replica."""
+        answers, lead, most = self._answers, None, ENOUGH
+        for each in groups:
+            name = each.accelerator
+            answers[name] = count = answers.get(name, 0.0) + each.rps if each.ready else 0.0
+            if count >= most and each.execution_s and name in curves:
+                lead, most = each, count
+        return lead
 
     def _widths(
         self, groups: Sequence[GroupObservation], curves: Mapping[str, Curve], is_in_inferences: bool, paced: Paced
@@ -362,6 +373,14 @@ def _times(curves: tuple[Curve, ...], shares: tuple[tuple[float, float], ...]) -
     return tuple((_mean(curve, shares), at(curve, largest)) for curve in curves)
 
 
+def _change(before: Curve, after: Curve, shares: tuple[tuple[float, float], ...]) -> float:
+    """Returns by which factor a request takes longer than before. 1 where other sizes are known: this is no change."""
+    if before == after or len(before) != len(after):
+        return 1.0
+    (before_s, _), (after_s, _) = _times((before, after), shares)
+    return after_s / before_s
+
+
 def _mean(curve: Curve, shares: Collection[tuple[float, float]]) -> float:
     return math.fsum(share * at(curve, size) for size, share in shares) / math.fsum(share for _, share in shares)
 
@@ -382,10 +401,20 @@ def _slots(group: GroupObservation, curve: Curve | None, limit: float, is_in_inf
     size = size if size > 1.0 else 1.0
     slots = max(1.0, limit / size) if is_in_inferences else limit
     if curve and slots > 1.0 and (unloaded_s := group.unloaded_s):
-        alone = unloaded_s / at(curve, size)
+        whole_s = at(curve, size)
+        alone = max(unloaded_s, _alone_s(group, whole_s * slots, slots)) / whole_s
         if alone < slots:
             slots = alone if alone > 1.0 else 1.0
     return slots
+
+
+def _alone_s(group: GroupObservation, full_s: float, slots: float) -> float:
+    """Returns the time of a request alone in a replica, on the line through its time in a full one and at the lowest
+    occupancy seen: requests that do not slow each other there do not do so with fewer. 0 if this is not known."""
+    least_s, occupancy = group.min_execution_s, group.min_execution_occupancy
+    if least_s is None or occupancy is None or not UNLOADED < occupancy < slots:
+        return 0.0
+    return least_s - max(0.0, full_s - least_s) * (occupancy - 1.0) / (slots - occupancy)
 
 
 def _slow_down(

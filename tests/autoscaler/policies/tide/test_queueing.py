@@ -1,5 +1,7 @@
 """Late shares of steady loads: Erlang's C with the exponent of Kingman, Allen and Cunneen."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -34,9 +36,20 @@ def test_without_load_nothing_is_late_and_no_slot_is_needed() -> None:
     assert EQUAL.base(1.01e-3 * 0.1, ALLOWED, 1.0) == 1.0
 
 
-def test_between_whole_slots_the_late_share_is_a_line() -> None:
-    low, high = EQUAL.late(7.0, 6.0), EQUAL.late(8.0, 6.0)
-    assert EQUAL.late(7.25, 6.0) == pytest.approx(low + 0.25 * (high - low))
+def test_between_whole_slots_the_late_share_falls_by_factors() -> None:
+    """Half a slot more halves it many times over: a line from 1.28 % to 0.017 % would be six times too high."""
+    low, between, high = EQUAL.late(7.0, 6.0), EQUAL.late(7.5, 6.0), EQUAL.late(8.0, 6.0)
+    assert between == pytest.approx(math.sqrt(low * high), rel=0.05)
+    shares = [EQUAL.late(7.0 + 0.1 * count, 6.0) for count in range(11)]
+    assert shares == sorted(shares, reverse=True)
+    assert (shares[0], shares[-1]) == pytest.approx((low, high))
+
+
+def test_a_load_is_late_on_less_than_itself_however_fine_the_step() -> None:
+    patient = LateTable(Service(sizes=((1.0, 0.7),), cv=0.7, latency_s=15.0), 1.0)
+    assert patient.late(4.2, 4.25) == 1.0
+    assert patient.late(4.26, 4.25) > 0.5
+    assert 4.25 < patient.base(4.25, ALLOWED, 0.05) <= 5.0
 
 
 def test_a_finer_step_needs_no_more_than_a_whole_slot() -> None:

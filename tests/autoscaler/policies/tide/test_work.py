@@ -60,8 +60,11 @@ def test_requests_that_become_heavier_are_so_for_a_group_that_does_not_serve() -
 
     assert slots(0.1, 0.2) == pytest.approx(0.5)
     assert slots(0.15, 0.2) == pytest.approx(0.5)
-    assert slots(0.15, 0.2, ready=1) == pytest.approx(0.75), "it serves: this is measured"
-    assert slots(0.3, 0.2) == pytest.approx(0.75)
+    assert slots(0.15, 0.2, ready=1) == pytest.approx(0.5), "it serves: how fast it is, many answers show"
+    for _ in range(100):
+        last = slots(0.15, 0.2, ready=1)
+    assert last == pytest.approx(0.75, rel=0.05), "four thousand answers"
+    assert slots(0.3, 0.2) == pytest.approx(last)
 
 
 def test_of_a_group_that_has_just_begun_to_serve_the_first_answers_say_little() -> None:
@@ -87,10 +90,54 @@ def test_of_a_group_that_has_just_begun_to_serve_the_first_answers_say_little() 
 
     assert slots(0, 0.2, is_learnt=False) == pytest.approx(0.5), "as given"
     assert slots(1, 0.1, rps=20.0) == pytest.approx(0.5)
-    assert slots(1, 0.16, rps=20.0) == pytest.approx(0.625), "forty answers"
-    assert slots(0, 0.16) == pytest.approx(0.625)
-    assert slots(1, 0.08, rps=20.0) == pytest.approx(0.625), "a spell later, the same again"
-    assert slots(0, 0.08) == pytest.approx(0.625), "it has gone without more answers"
+    assert slots(1, 0.16, rps=20.0) == pytest.approx(0.5), "forty answers"
+    for _ in range(100):
+        last = slots(1, 0.16, rps=20.0)
+    assert last == pytest.approx(0.625, rel=0.05), "two thousand answers"
+    assert slots(0, 0.16) == pytest.approx(last)
+    assert slots(1, 0.08, rps=20.0) == pytest.approx(last), "a spell later, the same again"
+    assert slots(0, 0.08) == pytest.approx(last), "it has gone without more answers"
+
+
+def test_what_a_group_served_before_does_not_make_it_quicker_now() -> None:
+    """Its mean is of older requests, while those of now are heavier: all replicas would move there."""
+    reference = Reference(10.0)
+
+    def slots(t4: tuple[int, float, float], k80: tuple[int, float, float]) -> float:
+        groups = [
+            GroupObservation(
+                name, ready=ready, price_per_hour=0.5, limit=1, services=((1.0, mean_s),), execution_s=1.0, rps=rps,
+                is_mu_learnt=True,
+            )
+            for name, (ready, mean_s, rps) in (("t4", t4), ("k80", k80))
+        ]  # fmt: skip
+        found = reference.read(seen(*groups), {1.0: 1.0}, False)
+        assert found is not None
+        return found.groups[1].slots
+
+    for _ in range(10):
+        assert slots((4, 1.0, 40.0), (1, 2.0, 5.0)) == pytest.approx(0.5)
+    for _ in range(10):
+        assert slots((4, 1.4, 40.0), (0, 2.0, 0.0)) == pytest.approx(0.5)
+    for _ in range(10):
+        assert slots((4, 1.4, 40.0), (1, 2.0, 4.0)) == pytest.approx(0.5, rel=0.06)
+    for mean_s in (2.0, 2.2, 2.4, 2.6, 2.8):
+        assert slots((0, 1.4, 0.0), (6, mean_s, 20.0)) == pytest.approx(0.5, rel=0.06), "it leads now"
+
+
+@pytest.mark.parametrize(
+    ("occupancy", "least_s", "width"),
+    [(1.0, 0.4, 4.0), (2.0, 0.4, 4.0), (2.0, 0.2, 1.0), (2.0, 0.3, 2.0), (4.0, 0.4, 1.0)],
+)
+def test_the_time_of_one_request_alone_is_on_a_line(occupancy: float, least_s: float, width: float) -> None:
+    """A full replica takes 0.4 s with four at a time: what it takes with two says what it takes with one."""
+    llm = GroupObservation(
+        "llm", ready=1, price_per_hour=1.0, limit=4, services=((1.0, 0.1),), min_execution_s=least_s,
+        min_execution_occupancy=occupancy,
+    )  # fmt: skip
+    found = Reference(10.0).read(seen(llm), {1.0: 1.0}, False)
+    assert found is not None
+    assert 1.0 / found.unit == pytest.approx(width)
 
 
 def test_between_two_sizes_the_time_is_a_line() -> None:
