@@ -61,6 +61,7 @@ def test_requests_that_become_heavier_are_so_for_a_group_that_does_not_serve() -
     assert slots(0.1, 0.2) == pytest.approx(0.5)
     assert slots(0.15, 0.2) == pytest.approx(0.5)
     assert slots(0.15, 0.2, ready=1) == pytest.approx(0.5), "it serves: how fast it is, many answers show"
+    last = 0.0
     for _ in range(100):
         last = slots(0.15, 0.2, ready=1)
     assert last == pytest.approx(0.75, rel=0.05), "four thousand answers"
@@ -91,6 +92,7 @@ def test_of_a_group_that_has_just_begun_to_serve_the_first_answers_say_little() 
     assert slots(0, 0.2, is_learnt=False) == pytest.approx(0.5), "as given"
     assert slots(1, 0.1, rps=20.0) == pytest.approx(0.5)
     assert slots(1, 0.16, rps=20.0) == pytest.approx(0.5), "forty answers"
+    last = 0.0
     for _ in range(100):
         last = slots(1, 0.16, rps=20.0)
     assert last == pytest.approx(0.625, rel=0.05), "two thousand answers"
