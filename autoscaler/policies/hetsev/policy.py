@@ -93,7 +93,9 @@ class HetsevPolicy:
 
     def decide(self, observation: Observation, now: float) -> Recommendation:
         for group in observation.groups:
-            self._starts.setdefault(group.accelerator, Starts()).update(group.ready, group.starting, now)
+            self._starts.setdefault(group.accelerator, Starts()).update(
+                group.ready, group.starting, group.draining, now
+            )
         if not observation.complete:
             return Recommendation(
                 desired=None, reasons=(reason("hold_no_data", "not every gateway and group was heard"),)

@@ -152,7 +152,7 @@ class TidePolicy:
             starts = self._starts.get(group.accelerator)
             if starts is None:
                 starts = self._starts[group.accelerator] = Starts()
-            starts.update(group.ready, group.starting, now)
+            starts.update(group.ready, group.starting, group.draining, now)
         if (nothing := held(observation)) is not None:
             return nothing
         seconds = 1 if self._at is None else round(now - self._at)
@@ -263,9 +263,13 @@ class TidePolicy:
             counts[tried] = min(1, seen.existing + seen.draining + (1 if seen.room is None else max(0, seen.room)))
             reasons += (reason("kind_tried", seen.accelerator),)
         figures = {"level": level.level, "base": base, "cover": cover, "target": target}
-        share = self._function.gpu.core_percentage
+        share, desired = self._function.gpu.core_percentage, sum(counts)
+        if desired > observation.existing:
+            for each, count in zip(capacity.groups, counts, strict=True):
+                seen = each.seen
+                self._starts[seen.accelerator].order(max(0, count - seen.existing - seen.draining))
         return Recommendation(
-            desired=sum(counts),
+            desired=desired,
             groups=tuple(
                 [row(each.seen.accelerator, count, share) for each, count in zip(capacity.groups, counts, strict=True)]
             ),

@@ -1,4 +1,5 @@
-"""Start-up times, learnt from what was seen: a replica that starts, and later one more that is ready."""
+"""Start-up times, learnt from what was seen: a replica that starts, and later one more that is ready. One that was
+ordered and is ready at the next look was not seen starting: it took at most the time between the two."""
 
 from collections import deque
 from statistics import median
@@ -13,12 +14,13 @@ ASSUMED_S: Final = 10.0
 class Starts:
     """The starts of one group. The replica that has been starting longest is the next one to be ready."""
 
-    __slots__ = ("_begun", "_ready", "_took_s", "median_s")
+    __slots__ = ("_begun", "_draining", "_looked_at", "_ordered", "_ready", "_took_s", "median_s")
 
     def __init__(self) -> None:
         self._begun: deque[float] = deque()
-        self._took_s: deque[float] = deque()
-        self._ready = 0
+        self._took_s: deque[float] = deque(maxlen=REMEMBERED)
+        self._ready = self._draining = self._ordered = 0
+        self._looked_at: float | None = None
         self.median_s = ASSUMED_S
         """Median of the last starts."""
 
@@ -29,22 +31,32 @@ class Starts:
 
     def resume(self, took_s: tuple[float, ...]) -> None:
         """Continues with the start-up times that were seen before."""
-        self._took_s = deque(took_s)
+        self._took_s = deque(took_s, maxlen=REMEMBERED)
         self._read()
 
     def _read(self) -> None:
         self.median_s = median(self._took_s) if self._took_s else ASSUMED_S
 
-    def update(self, ready: int, starting: int, now: float) -> None:
+    def order(self, count: int) -> None:
+        """Notes that ``count`` replicas are to be started, beside all that exist or drain."""
+        self._ordered = count
+
+    def update(self, ready: int, starting: int, draining: int, now: float) -> None:
         """Adds what is seen at ``now``."""
+        looked_at, self._looked_at = self._looked_at, now
+        drained, self._draining = self._draining, draining
         if ready == self._ready and starting == len(self._begun):
             return
-        became = min(max(0, ready - self._ready), len(self._begun))
-        for _ in range(became):
-            self._took_s.append(max(0.0, now - self._begun.popleft()))
-            if len(self._took_s) > REMEMBERED:
-                self._took_s.popleft()
-        if became:
+        rise = max(0, ready - self._ready)
+        became = min(rise, len(self._begun))
+        took_s = [max(0.0, now - self._begun.popleft()) for _ in range(became)]
+        if looked_at is not None and rise > became:
+            # The first request at zero starts one without an order of the policy.
+            is_first = not (self._ready or became or drained)
+            took_s += [now - looked_at] * min(rise - became, max(self._ordered, is_first))
+        self._ordered = 0
+        if took_s:
+            self._took_s.extend(took_s)
             self._read()
         while len(self._begun) > starting:
             self._begun.pop()  # Given up: the youngest go first.
