@@ -190,8 +190,9 @@ def erlang_c(slots: int, load: float) -> float:
 
 
 def _between(low: float, high: float, share: float) -> float:
-    """Returns what is ``share`` of the way from ``low`` to ``high``, on a line in their logarithms."""
-    return low * math.pow(high / low, share)
+    """Returns what is ``share`` of the way from ``low`` to ``high``, on a line in their logarithms. 0 if ``low`` is: a
+    small load waits less often than a number can say."""
+    return low * math.pow(high / low, share) if low > 0.0 else 0.0
 
 
 _BLOCKED: list[Vector] = [np.ones_like(LOADS)]

@@ -45,6 +45,13 @@ def test_between_whole_slots_the_late_share_falls_by_factors() -> None:
     assert (shares[0], shares[-1]) == pytest.approx((low, high))
 
 
+def test_a_small_load_on_a_little_more_than_a_hundred_slots_is_in_time() -> None:
+    """A replica of 98 streams has so many slots: its share of a slot times their number is no whole one."""
+    slots = 1.0 / (1.0 / 98.0)
+    assert slots != 98.0
+    assert EQUAL.late(slots, 1e-3) == EQUAL.late(slots, 1e-4) == 0.0
+
+
 def test_a_load_is_late_on_less_than_itself_however_fine_the_step() -> None:
     patient = LateTable(Service(sizes=((1.0, 0.7),), cv=0.7, latency_s=15.0), 1.0)
     assert patient.late(4.2, 4.25) == 1.0
