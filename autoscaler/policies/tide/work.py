@@ -158,7 +158,8 @@ class Reference:
         self._measured: dict[str, Curve] = {}
         """Curves of the last reading."""
         self._factors: dict[str, float] = {}
-        """Times that a group is taken to need over the measured ones."""
+        """Times that a group is taken to need over the measured ones, before ``MOST_MOVED``: what the leading group
+        measured wrongly and takes back leaves nothing behind."""
         self._slots: dict[str, float] = {}
         """Requests that a replica of a group runs at a time."""
         self._carried: dict[str, float] = {}
@@ -204,7 +205,7 @@ class Reference:
         paced = Paced(observation.tokens, per_token_s)
         slots = self._widths(seen, curves, is_in_inferences, paced)
         slowed = _slow_down(seen, curves, slots, paced, shares) if paced.is_known else ()
-        if len(curves) > 1:
+        if len(curves) > 1 or self._factors:
             curves = self._of_these_requests(seen, curves, shares)
         times = dict(zip(curves, _times(tuple(curves.values()), tuple(shares.items())), strict=True))
         first_s, latency_s = _first_s(observation), self._latency_s
@@ -249,7 +250,9 @@ class Reference:
             name = lead.accelerator
             before = factors[name]
             factors[name] = before + (1.0 - before) * min(1.0, lead.rps / self._answers[name])
-            moved = factors[name] / before * _change(measured[name], curves[name], key)
+            moved = _believed(factors[name]) / _believed(before) * _change(measured[name], curves[name], key)
+        for name in factors.keys() - curves.keys():  # Not among the groups now.
+            factors[name] = _bounded(factors[name] * moved)
         for each in groups:
             name = each.accelerator
             curve = curves.get(name)
@@ -264,18 +267,20 @@ class Reference:
                 factor = factors[name] * moved / (1.0 if is_given else _change(known, curve, key))
                 if each.ready and self._answers[name] >= ENOUGH:
                     factor += (1.0 - factor) * min(1.0, each.rps / SPEED_REQUESTS)
-                factors[name] = min(MOST_MOVED, max(1.0 / MOST_MOVED, factor))
-        return {
-            name: curve if factors[name] == 1.0 else tuple([(size, seconds * factors[name]) for size, seconds in curve])
-            for name, curve in curves.items()
-        }
+                factors[name] = _bounded(factor)
+        found = {}
+        for name, curve in curves.items():
+            factor = _believed(factors[name])
+            found[name] = curve if factor == 1.0 else tuple([(size, seconds * factor) for size, seconds in curve])
+        return found
 
     def _leading(self, groups: Sequence[GroupObservation], curves: Mapping[str, Curve]) -> GroupObservation | None:
         """Counts the answers of each group, and returns the one with the most since it had no replica."""
-        answers, lead, most = self._answers, None, ENOUGH
+        before, lead, most = self._answers, None, ENOUGH
+        self._answers = answers = dict[str, float]()
         for each in groups:
             name = each.accelerator
-            answers[name] = count = answers.get(name, 0.0) + each.rps if each.ready else 0.0
+            answers[name] = count = before.get(name, 0.0) + each.rps if each.ready else 0.0
             if count >= most and each.execution_s and name in curves:
                 lead, most = each, count
         return lead
@@ -371,6 +376,16 @@ def _times(curves: tuple[Curve, ...], shares: tuple[tuple[float, float], ...]) -
     one second to the next little changes."""
     largest = max(size for size, _ in shares)
     return tuple((_mean(curve, shares), at(curve, largest)) for curve in curves)
+
+
+def _believed(factor: float) -> float:
+    """Returns a factor of a group's times within what is believed."""
+    return min(MOST_MOVED, max(1.0 / MOST_MOVED, factor))
+
+
+def _bounded(factor: float) -> float:
+    """Returns a factor of a group's times as it is kept: a product of many that stays a number."""
+    return min(LARGEST, max(1.0 / LARGEST, factor))
 
 
 def _change(before: Curve, after: Curve, shares: tuple[tuple[float, float], ...]) -> float:

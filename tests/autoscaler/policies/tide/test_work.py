@@ -10,7 +10,7 @@ from tidegate.autoscaler.measure.observation import (
     Observation,
     TokenRates,
 )
-from tidegate.autoscaler.policies.tide.work import Arrivals, Reference, at
+from tidegate.autoscaler.policies.tide.work import MOST_MOVED, Arrivals, Capacity, Reference, at
 
 T4 = GroupObservation("t4", ready=2, price_per_hour=0.5, limit=1, services=((1.0, 0.1), (4.0, 0.31)))
 V100 = GroupObservation("v100", ready=1, price_per_hour=1.0, limit=1, services=((1.0, 0.04), (4.0, 0.1)))
@@ -125,6 +125,66 @@ def test_what_a_group_served_before_does_not_make_it_quicker_now() -> None:
         assert slots((4, 1.4, 40.0), (1, 2.0, 4.0)) == pytest.approx(0.5, rel=0.06)
     for mean_s in (2.0, 2.2, 2.4, 2.6, 2.8):
         assert slots((0, 1.4, 0.0), (6, mean_s, 20.0)) == pytest.approx(0.5, rel=0.06), "it leads now"
+
+
+def test_what_the_leading_group_measured_wrongly_leaves_nothing_behind() -> None:
+    """Its times rise tenfold for some seconds and fall again: the other group is as quick beside it as before."""
+    reference = Reference(10.0)
+
+    def slots(mean_s: float) -> float:
+        t4 = GroupObservation(
+            "t4", ready=4, price_per_hour=0.5, limit=1, services=((1.0, mean_s),), execution_s=mean_s, rps=40.0
+        )
+        k80 = GroupObservation("k80", price_per_hour=0.5, limit=1, services=((1.0, 0.2),), is_mu_learnt=True)
+        found = reference.read(seen(t4, k80), {1.0: 1.0}, False)
+        assert found is not None
+        return found.groups[1].slots
+
+    assert [slots(0.1) for _ in range(3)] == pytest.approx([0.5] * 3)
+    assert [slots(1.0) for _ in range(3)] == pytest.approx([1.0 / (0.2 * MOST_MOVED)] * 3), "fourfold is believed"
+    assert [slots(0.1) for _ in range(3)] == pytest.approx([0.5] * 3)
+
+
+@pytest.mark.parametrize("others", [(), (V100,)])
+def test_a_group_that_was_away_has_followed_the_others(others: tuple[GroupObservation, ...]) -> None:
+    """Its accelerator was taken out of the list and is back, while requests became twice as heavy."""
+    reference = Reference(10.0)
+
+    def capacity(mean_s: float, *more: GroupObservation) -> Capacity:
+        t4 = GroupObservation(
+            "t4", ready=4, price_per_hour=0.1, limit=1, services=((1.0, mean_s),), execution_s=mean_s, rps=40.0
+        )
+        found = reference.read(seen(t4, *more, *others), {1.0: 1.0}, False)
+        assert found is not None
+        return found
+
+    k80 = GroupObservation("k80", price_per_hour=0.5, limit=1, services=((1.0, 0.2),), is_mu_learnt=True)
+    assert capacity(0.1, k80).groups[1].slots == pytest.approx(0.5)
+    for mean_s in (0.1, 0.1, 0.2, 0.2):
+        capacity(mean_s)
+    assert capacity(0.2, k80).groups[1].slots == pytest.approx(0.5)
+
+
+def test_answers_before_a_group_was_away_do_not_count() -> None:
+    """Its first answers say as little as those of any group that has just begun to serve: short ones end first."""
+    reference = Reference(10.0)
+
+    def work_s(*seconds: float) -> float:
+        groups = [
+            GroupObservation(
+                name, ready=2, price_per_hour=price, limit=1, services=((1.0, mean_s),), execution_s=mean_s, rps=rps,
+                is_mu_learnt=True,
+            )
+            for (name, rps, price), mean_s in zip((("t4", 20.0, 0.1), ("k80", 25.0, 0.5)), seconds, strict=False)
+        ]  # fmt: skip
+        found = reference.read(seen(*groups), {1.0: 1.0}, False)
+        assert found is not None
+        return found.mean_s
+
+    for _ in range(100):
+        assert work_s(0.1, 0.2) == pytest.approx(0.1)
+    work_s(0.1)
+    assert work_s(0.1, 0.1) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
