@@ -220,9 +220,9 @@ class Spans:
 
 
 def _times(timing: bytes) -> tuple[float, float]:
-    """Returns the seconds in ``queue=MS,model=MS``; 0.0 if the field is none."""
+    """Returns the seconds in ``queue=MS,model=MS``; 0.0 if the field is none, or for a figure that is no duration."""
     queue, _, model = timing.removeprefix(b"queue=").partition(b",model=")
     try:
-        return float(queue) / 1e3, float(model) / 1e3
+        return max(0.0, float(queue) / 1e3), max(0.0, float(model) / 1e3)
     except ValueError:
         return 0.0, 0.0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tests.support.worlds.spans import SpanSink
-from tidegate.gateway.tracing.otlp import Span
+from tidegate.gateway.tracing.otlp import Span, encode_span
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.replica_state import ColdStartPhases
 
@@ -79,6 +79,21 @@ def test_a_sampled_parent_gets_a_child_and_the_replica_a_child_of_that() -> None
         "tidegate.revision": "f-00001",
         "tidegate.inferences": 1,
     }
+
+
+@pytest.mark.parametrize(
+    "timing", ["queue=-inf,model=1", "queue=1,model=-1e300", "queue=inf,model=inf", "queue=nan,model=nan", "none"]
+)
+def test_times_that_are_no_durations_end_no_export(timing: str) -> None:
+    world = World(ratio=1.0)
+    world.ready(ONE, 1)
+    asked = world.arrive("POST /v2/models/m/infer")
+    world.now += 0.05
+    asked.gets_answer(world.now, 200, *KEEP, f"tidegate-timing: {timing}")
+    spans = world.by_name()
+    for name in ("queue_proxy", "model"):
+        assert encode_span(spans[name])
+        assert spans["forward"].start <= spans[name].start <= spans[name].end <= spans["forward"].end
 
 
 def test_a_parent_that_is_not_sampled_passes_unchanged() -> None:
