@@ -284,7 +284,8 @@ def parse_any_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | R
             return Rejected(400, "invalid Content-Length")
     else:
         head.content_length = None
-    if (value := values.get(b"traceparent")) is not None and _traceparent(value):
+    value = values.get(b"traceparent")  # In lower case; with capitals as received it is none.
+    if value is not None and _traceparent(value) and block.find(value) >= 0:
         plain += 1
         head.traced = _flag(value)
     if minor == b"0":

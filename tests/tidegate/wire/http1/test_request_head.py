@@ -218,6 +218,7 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         ("cc" + TRACE[2:] + "-more", True),
         (TRACE + "-more", False),
         ("ff" + TRACE[2:], False),
+        (TRACE.replace("b", "B", 1), False),
         ("00-" + "0" * 32 + TRACE[35:], False),
         (TRACE[:36] + "0" * 16 + "-01", False),
         ("nonsense", False),
