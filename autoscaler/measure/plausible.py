@@ -115,5 +115,6 @@ def zero_demand(demand: RevisionDemand) -> RevisionDemand:
         waiting_request_s=0.0,
         waiting_inference_s=0.0,
         latency=(),
+        sizes=(),
         groups=(),
     )

@@ -380,6 +380,16 @@ def test_what_was_refused_or_expired_missed_the_sla_like_a_late_answer() -> None
     assert counts.late == 2 + 15 + 4
 
 
+def test_the_first_arrivals_of_a_revision_are_counted_by_size_too() -> None:
+    c = Collector(by_size=[REVISION.function.scaling.policy])
+    c.expect(["g0"], ())
+    c.apply(REVISION.id, T0)
+    look(c, T0)
+    c.gateway(replace(gateway_sample(demand(), sequence=1, uptime_s=1.0), demands=()), T0 + 1)
+    pull(c, 2, arrivals=40, arrivals_inferences=40, sizes=((bucket_index(1), 40),))
+    assert look(c, T0 + 2).counts == ArrivalCounts(((1.0, 40.0),), 0.0)
+
+
 def _traffic(*latency: tuple[int, int]) -> GroupTraffic:
     return GroupTraffic(group="cpu", requests=10, inferences=10, failures=0, latency=latency)
 
