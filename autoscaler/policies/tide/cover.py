@@ -129,10 +129,11 @@ class Expectation:
         again: float = 0.0,
     ) -> None:
         """Finds ``best`` as well: the slots, a multiple of ``step``, at which the cost of capacity and of late requests
-        together is least. ``step``: slots of one replica of the best-value group, whose seconds are the unit of
-        ``theta``. ``base``: slots that the present load has. ``before``: the cover that is held; each replica below it
-        costs ``again`` of one, since it may have to be started again. Where two sizes cost nearly the same, as with
-        rare large bursts, chance would else start and stop the difference all day."""
+        together is least. ``step``: slots of one replica of the best-value group, or of a part of one where several
+        groups can serve; its seconds are the unit of ``theta``. ``base``: slots that the present load has. ``before``:
+        the cover that is held; each step below it costs ``again`` of one, since it may have to be started again. Where
+        two sizes cost nearly the same, as with rare large bursts, chance would else start and stop the difference all
+        day."""
         self.surge = float(chances[levels > base].sum())
         """Probability of a level above ``base``."""
         weights = on_grid(levels, chances * levels / table.service.mean_s)
