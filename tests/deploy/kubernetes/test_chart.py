@@ -1,6 +1,7 @@
 """The chart as text. What Helm and an API server make of it: tests/live/test_kubernetes_chart.py."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tidegate.deploy.kubernetes.webhook.main import arguments
 from tidegate.deploy.kubernetes.webhook.process.rotation import WEBHOOK, secret_of
 from tidegate.deploy.placement.ledger import AcceleratorKind
 from tidegate.schema.rows import Whole
+from tidegate.schema.units import BYTES, UnreadableError, size
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes"
 CHART = FOLDER / "chart"
@@ -249,6 +251,19 @@ def test_accelerators_of_the_values_are_those_that_tidegate_reads() -> None:
         if isinstance(row.kind, Whole):
             found = schema["properties"][row.key]
             assert (found["minimum"], found["maximum"]) == (row.kind.low, row.kind.high)
+
+
+@pytest.mark.parametrize("number", ["4000000000", "16.5", "016", "1e9", ".5"])
+@pytest.mark.parametrize("unit", [*BYTES, "m", "E", "Ei", "PB", "gb", " GB", "Gib"])
+def test_the_memory_of_an_accelerator_is_written_as_tidegate_reads_it(number: str, unit: str) -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    memory = schema["properties"]["accelerators"]["items"]["properties"]["memory"]
+    pattern = schema["definitions"][memory["$ref"].rpartition("/")[2]]["pattern"]
+    try:
+        is_read = size(number + unit) > 0
+    except UnreadableError:
+        is_read = unit in BYTES and number == "16.5" and BYTES[unit] == 1  # Half a byte: no pattern says that.
+    assert (re.search(pattern, number + unit) is not None) is is_read
 
 
 @pytest.mark.parametrize(
