@@ -2,10 +2,10 @@
 
 No pickle: only plain values, the collections below and the classes that a policy's row names (``PolicyRow.keeps``) are
 recorded or restored. An object is ``{"Calm": {attribute: value, ...}}``. Values that JSON lacks have a form here
-(``{"tuple": [...]}``, ``{"deque": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "inf"}``); a bytearray is
-``{"bytes": ...}``, compressed by zlib, in base64. A field of a struct that
-is unset is left out. The function that the policy decides for is ``{"function": null}``: a recording has it in its
-header.
+(``{"tuple": [...]}``, ``{"deque": [...]}`` or, with a bound, ``{"bounded": [most, [...]]}``,
+``{"dict": [[key, value], ...]}``, ``{"float": "inf"}``); a bytearray is ``{"bytes": ...}``, compressed by zlib, in
+base64. A field of a struct that is unset is left out. The function that the policy decides for is
+``{"function": null}``: a recording has it in its header.
 """
 
 import math
@@ -49,6 +49,8 @@ def snapshot(value: object, function: Function, keeps: Collection[type]) -> Plai
         return _all(value, function, keeps)
     if isinstance(value, bytearray):
         return {"bytes": b64encode(zlib.compress(value)).decode()}
+    if isinstance(value, deque) and value.maxlen is not None:
+        return {"bounded": [value.maxlen, _all(value, function, keeps)]}
     if kind is tuple or kind is deque:
         return {kind.__name__: _all(value, function, keeps)}
     if isinstance(value, dict):
@@ -84,6 +86,9 @@ def restored(plain: Plain, function: Function, keeps: Collection[type]) -> Any:
                 return tuple(restored(content, function, keeps))
             case "deque":
                 return deque(restored(content, function, keeps))
+            case "bounded":
+                most, values = content
+                return deque(restored(values, function, keeps), maxlen=most)
             case "dict":
                 return {restored(key, function, keeps): restored(value, function, keeps) for key, value in content}
             case "function":

@@ -70,6 +70,7 @@ def test_every_kind_of_value_comes_back_as_it_was() -> None:
     value = {
         "a": (1, 2.5, None, True),
         3: deque([(T0, 1)]),
+        "last": deque([1, 2], maxlen=2),
         "x": [math.inf, -math.inf, "word"],
         "calm": calm,
         "f": spec,
@@ -79,6 +80,7 @@ def test_every_kind_of_value_comes_back_as_it_was() -> None:
     assert copy["f"] is spec
     assert repr(copy.pop("calm")) == repr(calm)
     assert copy == {key: each for key, each in value.items() if key != "calm"}
+    assert (copy[3].maxlen, copy["last"].maxlen) == (None, 2)
     assert [type(each) for each in copy["a"]] == [int, float, type(None), bool]
 
 
@@ -96,6 +98,7 @@ def test_nothing_but_the_named_classes_is_written_or_made() -> None:
         {"tuple": 3},
         {"dict": [1]},
         {"float": "x"},
+        {"bounded": [1, 2, 3]},
         {"a": 1, "b": 1},
         {},
     ]
