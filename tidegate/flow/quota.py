@@ -428,8 +428,9 @@ class Pool:
 
     def __init__(self) -> None:
         self._seen: dict[str, float] = {}
-        self._entries: dict[tuple[str, float, int], dict[str, tuple[int, int]]] = {}
-        """(used, ceiling) by gateway."""
+        self._entries: dict[tuple[str, float, int], dict[str, tuple[int, int, float]]] = {}
+        """(used, ceiling, time of the report) by gateway. That of a bound is void after ``GONE_S``: what is used is
+        reported sooner."""
         self._changed_at: dict[tuple[str, float, int], float] = {}
         self._forgot_at = -math.inf
 
@@ -448,7 +449,7 @@ class Pool:
         """Notes the grants of a larger pool: this one may have to continue from there."""
         self._meet(member, answer.time_s)
         for report, grant in zip(reports, answer.grants, strict=True):
-            self._entries_of(report, answer.time_s)[member] = (report.used, grant.ceiling)
+            self._entries_of(report, answer.time_s)[member] = (report.used, grant.ceiling, answer.time_s)
 
     def taken(self, report: QuotaReport) -> int:
         """Returns what is taken of the budget and window of a report."""
@@ -459,7 +460,7 @@ class Pool:
         found: dict[str, list[QuotaReport]] = {}
         for (key, window_s, window), entries in self._entries.items():
             budget = Budget(key, ENDLESS, window_s)
-            for name, (used, ceiling) in entries.items():
+            for name, (used, ceiling, _) in entries.items():
                 if used and name in self._seen:
                     found.setdefault(name, []).append(QuotaReport(budget, window, used, ceiling - used))
         return found
@@ -468,7 +469,7 @@ class Pool:
         is_bound = math.isinf(name[1])
         return sum(
             ceiling if member in self._seen else 0 if is_bound else used
-            for member, (used, ceiling) in self._entries.get(name, {}).items()
+            for member, (used, ceiling, _) in self._entries.get(name, {}).items()
         )
 
     def _meet(self, member: str, now: float) -> bool:
@@ -481,7 +482,7 @@ class Pool:
             self._forget(now)
         return is_new
 
-    def _entries_of(self, report: QuotaReport, now: float) -> dict[str, tuple[int, int]]:
+    def _entries_of(self, report: QuotaReport, now: float) -> dict[str, tuple[int, int, float]]:
         name = _name(report)
         self._changed_at[name] = now
         return self._entries.setdefault(name, {})
@@ -490,10 +491,10 @@ class Pool:
         budget = report.budget
         entries = self._entries_of(report, now)
         taken = others = 0
-        for name, (used, ceiling) in list(entries.items()):
+        for name, (used, ceiling, at) in list(entries.items()):
             if name == member:
                 continue
-            if name in self._seen:
+            if name in self._seen and not (budget.is_bound and now - at > GONE_S):
                 taken, others = taken + ceiling, others + used
             elif budget.is_bound:
                 del entries[name]
@@ -501,18 +502,14 @@ class Pool:
                 taken, others = taken + used, others + used
         room = budget.amount - taken
         ceiling = max(report.used, min(report.used + report.want, room))
-        entries[member] = (report.used, ceiling)
+        entries[member] = (report.used, ceiling, now)
         return QuotaGrant(ceiling, max(0, room - ceiling), others)
 
     def _forget(self, now: float) -> None:
-        """Forgets windows that ended more than a window ago, and bounds that no gateway has used for a while."""
+        """Forgets windows that ended more than a window ago, and bounds that no gateway has reported for a while."""
         for name in list(self._entries):
             _, window_s, window = name
-            if math.isinf(window_s):
-                is_over = now - self._changed_at[name] > GONE_S and not self._taken(name)
-            else:
-                is_over = now > (window + 2) * window_s
-            if is_over:
+            if now - self._changed_at[name] > GONE_S if math.isinf(window_s) else now > (window + 2) * window_s:
                 del self._entries[name], self._changed_at[name]
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """The pool of shared counters in Redis: one script for each exchange, so that all its reports are one round trip.
 
-A hash for each key and window holds (used, ceiling) by gateway, and beside them the sum that is taken. Sorted sets hold
-the last time of each gateway, and of each hash. Hashes expire by themselves. The arithmetic is that of
+A hash for each key and window holds (used, ceiling, time) by gateway, and beside them the sum that is taken. Sorted
+sets hold the last time of each gateway, and of each hash. Hashes expire by themselves. The arithmetic is that of
 :class:`tidegate.flow.quota.Pool`; one suite runs over both.
 """
 
@@ -37,9 +37,9 @@ for report = 1, #KEYS - 2 do
   local entries = redis.call('HGETALL', key)
   for index = 1, #entries, 2 do
     local name = entries[index]
-    local its_used, its_ceiling = string.match(entries[index + 1], '(%d+):(%d+)')
+    local its_used, its_ceiling, at_s = string.match(entries[index + 1], '(%d+):(%d+):?([%d.]*)')
     if name ~= member and name ~= '' then
-      if is_there[name] then
+      if is_there[name] and not (is_bound and now - (tonumber(at_s) or now) > gone_s) then
         taken, others = taken + its_ceiling, others + its_used
       elseif is_bound then
         redis.call('HDEL', key, name)
@@ -50,7 +50,7 @@ for report = 1, #KEYS - 2 do
   end
   local room = amount - taken
   local ceiling = math.max(used, math.min(used + want, room))
-  local mine, sum = string.format('%.0f:%.0f', used, ceiling), string.format('0:%.0f', taken + ceiling)
+  local mine, sum = string.format('%.0f:%.0f:%.6f', used, ceiling, now), string.format('0:%.0f', taken + ceiling)
   redis.call('HSET', key, member, mine, '', sum)
   redis.call('PEXPIRE', key, kept_ms)
   if ARGV[at + 5] == '1' then

@@ -159,6 +159,16 @@ def test_a_bound_gets_back_what_a_gateway_that_is_gone_held() -> None:
     assert pool.exchange("b", [QuotaReport(bound, 0, 0, 100)], 7.0).grants[0].ceiling == 100
 
 
+def test_a_bound_gets_back_what_a_gateway_no_longer_reports() -> None:
+    """Its last report was lost; it reports others."""
+    pool, bound = Pool(), Budget("waiting", 100)
+    pool.exchange("a", [QuotaReport(bound, 0, 60, 0)], 1.0)
+    for second in range(2, 8):
+        pool.exchange("a", [], float(second))
+        ceiling = pool.exchange("b", [QuotaReport(bound, 0, 0, 100)], float(second)).grants[0].ceiling
+        assert ceiling == (40 if second <= 6 else 100)
+
+
 def test_a_bound_of_a_gateway_that_is_gone_is_forgotten() -> None:
     """Also if no other gateway ever has it: gateways that were killed do not pile up here."""
     pool = Pool()

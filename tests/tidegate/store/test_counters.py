@@ -309,6 +309,28 @@ def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServ
     assert asyncio.run(run()) == [True, False, True, True, False]
 
 
+@pytest.mark.live
+@pytest.mark.needs(tool="redis")
+def test_redis_counts_no_bound_that_a_present_gateway_no_longer_reports(redis_server: RedisServer) -> None:
+    """An entry without a time is one of an older version, and counts."""
+    from tidegate.store.redis_counters import RedisPool
+    from tidegate.store.redis_link import RedisLink, Script
+
+    async def run() -> list[int]:
+        pool, link, found = RedisPool(redis_server.url), RedisLink(redis_server.url), list[int]()
+        await pool.exchange("a", [QuotaReport(BOUND, 0, 60, 0)])
+        for entry in ("", "60:60", "60:60:1.5"):
+            if entry:
+                write = f"return redis.call('HSET', KEYS[1], 'a', '{entry}')"
+                await link.script(Script(write), [f"tidegate:quota:inf:0:{BOUND.key}"], [])
+            found.append((await pool.exchange("b", [QuotaReport(BOUND, 0, 0, 100)])).grants[0].ceiling)
+        await pool.close()
+        await link.close()
+        return found
+
+    assert asyncio.run(run()) == [40, 40, 100]
+
+
 def test_a_url_that_is_none(tmp_path: Path) -> None:
     from tidegate.errors import InvalidInputError
     from tidegate.store.redis_counters import RedisPool

@@ -287,6 +287,20 @@ def test_a_pool_that_has_forgotten_all_gives_none_what_others_hold() -> None:
         assert_stays_full_elsewhere(rooms)
 
 
+def test_a_room_that_emptied_at_one_gateway_in_an_outage_is_open_to_the_others_after_it() -> None:
+    rooms = RoomWorld(random.Random(1))
+    rooms.want(one=(BOUND, 0, 0))
+    rooms.world.run(5.0)
+    rooms.lose()
+    rooms.want(one=(0, 0, 0))
+    rooms.world.run(3.0)
+    rooms.find()
+    rooms.world.run(3.0)
+    rooms.want(one=(0, BOUND, 0))
+    rooms.world.run(GONE_S + 2.0)
+    assert rooms.workers[1].approved("one") == BOUND
+
+
 QUOTA = 200
 WINDOW_S = 10.0
 TENANTS = ("acme", "second")
