@@ -56,13 +56,15 @@ class OutageCeilings:
             self._note((budget.key, budget.window_s, report.window), budget.amount - grant.free, answer.time_s)
 
     def list(self, totals: Iterable[QuotaTotal], now: float) -> None:
-        """Notes what was reported since the last list. Forgets windows that have ended, and bounds without reports."""
+        """Notes what was reported since the last list. Forgets windows that have ended, bounds without reports, and
+        the ceilings: an outage has ended with the first list, not before, as what was free is taken meanwhile."""
         for each in totals:
             self._note((each.key, each.window_s, each.window), each.taken, now)
         for name, taken in list(self._taken.items()):
             _, window_s, window = name
             if now - taken.at > GONE_S if math.isinf(window_s) else now > (window + 1) * window_s:
                 del self._taken[name]
+            taken.ceiling = taken.fixed = 0
 
     def of(self, report: QuotaReport, held: int, part: Fraction, away_s: float) -> int:
         """Returns the ceiling of a report's budget when the pool has been away for ``away_s``. ``held``: what the
@@ -80,11 +82,6 @@ class OutageCeilings:
         if not report.budget.is_bound or away_s < KEPT_S:
             return ceiling
         return min(ceiling, whole) if away_s < KEPT_S + LEAVE_S else whole
-
-    def end(self) -> None:
-        """Notes that the pool is back."""
-        for taken in self._taken.values():
-            taken.ceiling = taken.fixed = 0
 
     def _note(self, name: _Name, amount: int, now: float) -> None:
         if amount > 0:

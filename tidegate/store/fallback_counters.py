@@ -5,8 +5,8 @@ report here go on with what they hold by its grants and their part of what was f
 The part was leased in advance, by use (:mod:`tidegate.store.parts`); before the first lease it is nothing. So an absent
 Redis goes unnoticed among the gateways of one machine, and entirely where they are all there are.
 
-A common pool that is back gets the reports of all gateways here before it grants again. If it has forgotten them, its
-grants count after ``SETTLE_S``: by then the gateways elsewhere have reported too.
+A common pool that is back gets the reports of all gateways here before it grants again. Its grants count after
+``SETTLE_S``: by then the gateways elsewhere have reported too, which have taken of what was free by their parts.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,9 @@ from tidegate.store.records import StoreError
 
 AGAIN_S: Final = 0.5
 """Time for which the common pool is not called after a failure."""
-SETTLE_S: Final = AGAIN_S + BEAT_S
+REST_S: Final = 1.0
+"""Time for which the link to the common pool rests at most."""
+SETTLE_S: Final = REST_S + AGAIN_S + BEAT_S
 """Time in which every gateway reports to a pool that is back: each calls at its exchanges, at least once a beat."""
 
 
@@ -60,7 +62,7 @@ class FallbackPool:
         """When the totals were last listed, by the common pool's clock."""
         self._again_at = self._away_since = 0.0
         self._back_at: float | None = None
-        """When the common pool answered again, if it has forgotten gateways."""
+        """When the common pool answered again, or was found to have forgotten gateways."""
         self.fault: str | None = None
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
@@ -125,7 +127,7 @@ class FallbackPool:
         self._again_at = self._clock.now() + AGAIN_S
 
     async def _try_again(self) -> None:
-        """Sends the last reports of all gateways here. Ends the outage, after ``SETTLE_S`` if they were forgotten."""
+        """Sends the last reports of all gateways here. Ends the outage when they have been sent for ``SETTLE_S``."""
         now = self._clock.now()
         self._again_at = now + AGAIN_S
         used = self._own.last_reports()
@@ -133,7 +135,7 @@ class FallbackPool:
             for member in tuple(self._seen):
                 parts = self._parts.held(member)
                 answer = await self._common.exchange(member, parts)
-                if answer.is_new:
+                if answer.is_new or self._back_at is None:
                     self._back_at = now
                 if parts:
                     self._parts.answer(member, answer.grants, answer.time_s)
@@ -145,7 +147,6 @@ class FallbackPool:
             return
         if self._back_at is None or now - self._back_at >= SETTLE_S:
             self.fault = self._back_at = None
-            self._ceilings.end()
 
     async def close(self) -> None:
         await self._common.close()

@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from tidegate.clock import ManualClock
-from tidegate.flow.quota import GONE_S, Budget, Pool, QuotaAnswer, QuotaReport, QuotaTotal
+from tidegate.flow.quota import BEAT_S, GONE_S, Budget, Pool, QuotaAnswer, QuotaReport, QuotaTotal
 from tidegate.store.fallback_counters import AGAIN_S, SETTLE_S, FallbackPool
 from tidegate.store.parts import WHOLE
 from tidegate.store.records import StoreFaultError
@@ -97,10 +99,16 @@ def test_a_common_pool_that_is_away_is_asked_now_and_then_and_reported_all_when_
     for _ in range(10):
         world.tell("a", 40, 0)
     assert world.common.asked == before + 1
-    world.common.is_away = False
-    world.clock.advance(AGAIN_S)
+    world.return_()
     assert not world.tell("a", 45, 0).is_part
     assert world.far(0, 120) == 75, "what was spent meanwhile counts"
+
+
+@pytest.mark.needs(tool="redis")
+def test_a_link_that_rests_has_reported_within_the_time_to_settle() -> None:
+    from tidegate.store.redis_link import REST_MAX_S
+
+    assert SETTLE_S >= REST_MAX_S + AGAIN_S + BEAT_S
 
 
 def test_a_common_pool_that_has_forgotten_is_reported_all_and_grants_nothing_until_the_others_have_reported() -> None:

@@ -22,6 +22,7 @@ from tidegate.flow.quota import (
 from tidegate.flow.rooms.leases import LeasedFigures, RoomLeases
 from tidegate.store.ceilings import KEPT_S, LEAVE_S
 from tidegate.store.counters import ASK_S
+from tidegate.store.fallback_counters import SETTLE_S
 
 GATEWAYS = 3
 BOUND = 200
@@ -299,6 +300,43 @@ def test_a_room_that_emptied_at_one_gateway_in_an_outage_is_open_to_the_others_a
     rooms.want(one=(0, BOUND, 0))
     rooms.world.run(GONE_S + 2.0)
     assert rooms.workers[1].approved("one") == BOUND
+
+
+def fills_in_an_outage(seed: int) -> RoomWorld:
+    """What was free of a room that all have used little is taken while the pool is away."""
+    rooms = RoomWorld(random.Random(seed))
+    rooms.want(one=(20, 20, 20))
+    rooms.world.run(8.0)
+    rooms.lose()
+    rooms.world.run(1.0)
+    rooms.want(one=(BOUND,) * GATEWAYS)
+    rooms.world.run(rooms.world.rng.uniform(1.0, 2.0))
+    assert 0.97 * BOUND <= rooms.approved("one") <= BOUND
+    return rooms
+
+
+def test_a_pool_that_was_away_for_a_moment_gives_none_what_others_have_taken_in_it() -> None:
+    for seed in range(5):
+        rooms = fills_in_an_outage(seed)
+        for machine in rooms.world.machines:
+            machine.common.is_lost = False
+            rooms.world.run(0.4)
+        for _ in range(80):
+            assert rooms.approved("one") <= BOUND
+            rooms.world.run(TICK_S / 2)
+
+
+@pytest.mark.parametrize("back_s", [0.3, 0.8, SETTLE_S, SETTLE_S + 0.1, SETTLE_S + 0.3])
+def test_a_pool_that_comes_and_goes_divides_what_was_free_once(back_s: float) -> None:
+    for seed in range(5):
+        rooms = fills_in_an_outage(seed)
+        for _ in range(6):
+            rooms.find()
+            rooms.world.run(back_s)
+            rooms.lose()
+            for _ in range(rooms.world.rng.randint(10, 20)):
+                rooms.world.run(TICK_S)
+                assert rooms.approved("one") <= BOUND
 
 
 QUOTA = 200
