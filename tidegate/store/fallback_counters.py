@@ -61,6 +61,8 @@ class FallbackPool:
         self._listed_at = 0.0
         """When the totals were last listed, by the common pool's clock."""
         self._again_at = self._away_since = 0.0
+        self._untold: dict[str, None] = {}
+        """Gateways here whose reports the common pool does not have again."""
         self._back_at: float | None = None
         """When the common pool answered again, or was found to have forgotten gateways."""
         self.fault: str | None = None
@@ -124,29 +126,37 @@ class FallbackPool:
             self._away_since = self._clock.now()
         self.fault = fault
         self._back_at = None
+        self._untold = {}
         self._again_at = self._clock.now() + AGAIN_S
 
     async def _try_again(self) -> None:
-        """Sends the last reports of all gateways here. Ends the outage when they have been sent for ``SETTLE_S``."""
+        """Sends the last reports of all gateways here. Ends the outage when they have been sent for ``SETTLE_S``.
+
+        A caller may give up before all are sent: the next one continues with the others."""
         now = self._clock.now()
         self._again_at = now + AGAIN_S
+        self._untold = self._untold or dict.fromkeys(self._seen)
         used = self._own.last_reports()
         try:
-            for member in tuple(self._seen):
-                parts = self._parts.held(member)
-                answer = await self._common.exchange(member, parts)
-                if answer.is_new or self._back_at is None:
-                    self._back_at = now
-                if parts:
-                    self._parts.answer(member, answer.grants, answer.time_s)
-                reports = used.get(member, [])
-                for start in range(0, len(reports), BATCH):
-                    await self._common.exchange(member, reports[start : start + BATCH])
+            for member in tuple(self._untold):
+                await self._tell(member, used.get(member, []))
+                self._untold.pop(member, None)
         except StoreError as error:
             self._fail(str(error))
             return
-        if self._back_at is None or now - self._back_at >= SETTLE_S:
+        if self._back_at is not None and now - self._back_at >= SETTLE_S:
             self.fault = self._back_at = None
+
+    async def _tell(self, member: str, reports: Sequence[QuotaReport]) -> None:
+        """Sends the last reports of a gateway."""
+        parts = self._parts.held(member)
+        answer = await self._common.exchange(member, parts)
+        if answer.is_new or self._back_at is None:
+            self._back_at = self._clock.now()
+        if parts:
+            self._parts.answer(member, answer.grants, answer.time_s)
+        for start in range(0, len(reports), BATCH):
+            await self._common.exchange(member, reports[start : start + BATCH])
 
     async def close(self) -> None:
         await self._common.close()

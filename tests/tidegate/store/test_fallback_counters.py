@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pytest
 
+from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.clock import ManualClock
 from tidegate.flow.quota import BEAT_S, GONE_S, Budget, Pool, QuotaAnswer, QuotaReport, QuotaTotal
+from tidegate.gateway.access.quota_pool import CALL_S
 from tidegate.store.fallback_counters import AGAIN_S, SETTLE_S, FallbackPool
 from tidegate.store.parts import WHOLE
 from tidegate.store.records import StoreFaultError
@@ -177,6 +180,50 @@ def test_a_common_pool_that_has_forgotten_all_is_reported_all_before_it_grants()
     world.return_()
     answer = world.tell("a", 0, 120)
     assert (answer.grants[0].ceiling, answer.is_part) == (15, False)
+
+
+class LoopClock(ManualClock):
+    def now(self) -> float:
+        return 60_000.0 + asyncio.get_running_loop().time()
+
+
+class FarCommon(Common):
+    """A round trip is long."""
+
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
+        await asyncio.sleep(0.06)
+        return await super().exchange(member, reports)
+
+
+def test_an_outage_ends_although_each_caller_gives_up_before_all_gateways_here_are_reported() -> None:
+    bound, members = Budget("echo", 100), [f"worker{number}" for number in range(8)]
+
+    async def run() -> None:
+        clock = LoopClock()
+        common = FarCommon(clock)
+        pool = FallbackPool(common, clock)
+
+        async def report(member: str) -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CALL_S):
+                    await pool.exchange(member, [QuotaReport(bound, 0, 5, 0)])
+
+        async def all_report() -> None:
+            await asyncio.gather(*map(report, members))
+
+        await all_report()
+        common.is_away = True
+        await all_report()
+        assert pool.fault == "gone"
+        common.is_away = False
+        common.pool = Pool()
+        for _ in range(20):
+            await asyncio.sleep(AGAIN_S)
+            await all_report()
+        assert pool.fault is None
+        assert common.pool.taken(QuotaReport(bound, 0, 0, 0)) == 40
+
+    run_virtual(run())
 
 
 def test_its_end_is_the_end_of_the_common_pool() -> None:
