@@ -78,7 +78,7 @@ class OutageCeilings:
         if not taken.fixed:
             taken.fixed = max(1, amount)
             taken.ceiling = held + int(max(0, amount - taken.amount) * part)
-        ceiling = taken.ceiling * amount // taken.fixed
+        ceiling = min(amount, taken.ceiling * amount // taken.fixed)
         if not report.budget.is_bound or away_s < KEPT_S:
             return ceiling
         return min(ceiling, whole) if away_s < KEPT_S + LEAVE_S else whole

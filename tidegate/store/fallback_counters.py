@@ -90,7 +90,7 @@ class FallbackPool:
         """Returns the common pool's answer; None if it is away, or if its grants would not be sound: it has forgotten
         gateways, or another gateway's call has failed meanwhile."""
         now = self._clock.now() + self._offset_s
-        self._parts.drop_ended(now)
+        self._parts.drop_ended(now, self._seen)
         more = self._parts.reports(member, self._members, now)
         try:
             answer = await self._common.exchange(member, (*reports, *more))

@@ -11,7 +11,7 @@ part is that of the members that report to it. Pure; ``now`` in seconds of the p
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from tidegate.flow.quota import BEAT_S, ENDLESS, GONE_S, Budget, QuotaGrant, QuotaReport
@@ -99,9 +99,12 @@ class Parts:
         self._others[member] = needs.others
         self._granted[member] = part.ceiling, now
 
-    def drop_ended(self, now: float) -> None:
-        """Drops members that the pool no longer knows. Not to be called while it is away: it keeps all of them then."""
-        for member in [name for name, (_, at) in self._granted.items() if now - at > GONE_S]:
+    def drop_ended(self, now: float, present: Collection[str]) -> None:
+        """Drops members that the pool no longer knows, and those without a part that are not ``present``. Not to be
+        called while the pool is away: it keeps all of them then."""
+        ended = [name for name, (_, at) in self._granted.items() if now - at > GONE_S]
+        ended += [name for name in self._uses if name not in self._granted and name not in present]
+        for member in ended:
             for each in (self._granted, self._others, self._needs, self._uses):
                 each.pop(member, None)
 

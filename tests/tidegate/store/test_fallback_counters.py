@@ -214,7 +214,7 @@ def test_an_outage_ends_although_each_caller_gives_up_before_all_gateways_here_a
         await all_report()
         common.is_away = True
         await all_report()
-        assert pool.fault == "gone"
+        assert str(pool.fault) == "gone"
         common.is_away = False
         common.pool = Pool()
         for _ in range(20):
@@ -243,6 +243,29 @@ def test_of_a_bound_a_gateway_keeps_what_it_held_and_its_part_of_what_was_free()
     world.clock.advance(GONE_S + 0.1)
     assert world.tell("a", 0, 90, bound).grants[0].ceiling == 25, "as long as the pool is away"
     assert world.tell("a", 0, 90, Budget("echo", 200)).grants[0].ceiling == 50, "of a bound that is raised"
+
+
+def test_a_bound_that_is_lowered_in_an_outage_and_raised_again_is_not_exceeded() -> None:
+    world, bound = World(), Budget("echo", 100)
+    world.settle("a")
+    world.tell("a", 80, 0, bound)
+    world.common.is_away = True
+    for amount in (10, 100, 0, 100):
+        assert world.tell("a", 0, 999, Budget("echo", amount)).grants[0].ceiling <= amount
+
+
+def test_nothing_is_kept_of_gateways_that_came_and_went_in_an_outage() -> None:
+    world, bound = World(), Budget("echo", 100)
+    world.settle("a")
+    world.common.is_away = True
+    for number in range(10):
+        world.tell(f"a{number}", 1, 0, bound)
+        world.clock.advance(GONE_S + 1.0)
+    world.tell("a", 1, 0, bound)
+    world.return_()
+    world.tell("a", 1, 0, bound)
+    assert world.pool.fault is None
+    assert list(world.pool._parts._uses) == ["a"]
 
 
 def test_of_a_bound_that_is_held_elsewhere_alone_only_the_rest_is_free() -> None:

@@ -130,7 +130,7 @@ def test_parts_are_never_more_than_the_whole_whatever_is_late() -> None:
             for each in world.pools:
                 at = max((at for _, at in each._parts._granted.values()), default=0.0)
                 if world.clock.now() - at > GONE_S:  # the pool gives its part away
-                    each._parts.drop_ended(world.clock.now())
+                    each._parts.drop_ended(world.clock.now(), each._seen)
             assert world.whole() <= WHOLE
 
 
