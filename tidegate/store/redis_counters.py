@@ -1,7 +1,7 @@
 """The pool of shared counters in Redis: one script for each exchange, so that all its reports are one round trip.
 
 A hash for each key and window holds (used, ceiling, time) by gateway, and beside them the sum that is taken. Sorted
-sets hold the last time of each gateway, and of each hash. Hashes expire by themselves. The arithmetic is that of
+sets hold the last time of each gateway, and of each hash. All expire by themselves. The arithmetic is that of
 :class:`tidegate.flow.quota.Pool`; one suite runs over both.
 """
 
@@ -26,6 +26,7 @@ local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. string.format('%.6f', now - gone_s))
 local is_new = redis.call('ZADD', KEYS[1], string.format('%.6f', now), member)
+redis.call('PEXPIRE', KEYS[1], gone_s * 1000)
 local is_there, members = {}, redis.call('ZRANGE', KEYS[1], 0, -1)
 for _, name in ipairs(members) do is_there[name] = true end
 local grants, listed = {}, {}
@@ -70,6 +71,7 @@ _TOTALS: Final = Script(
     """
 local time = redis.call('TIME')
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.6f', time[1] - ARGV[2]))
+redis.call('PEXPIRE', KEYS[1], ARGV[2] * 1000)
 local found = {}
 for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], '+inf')) do
   local sum = redis.call('HGET', key, '')

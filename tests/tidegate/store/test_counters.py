@@ -311,6 +311,32 @@ def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServ
 
 @pytest.mark.live
 @pytest.mark.needs(tool="redis")
+def test_redis_keeps_nothing_for_good(redis_server: RedisServer) -> None:
+    from tidegate.store.redis_counters import RedisPool
+    from tidegate.store.redis_link import RedisLink, Script
+
+    every = """
+    local found = {}
+    for _, key in ipairs(redis.call('KEYS', 'tidegate:quota:*')) do found[#found + 1] = redis.call('PTTL', key) end
+    return found
+    """
+
+    async def run() -> list[int]:
+        pool, link = RedisPool(redis_server.url), RedisLink(redis_server.url)
+        await pool.exchange("a", [QuotaReport(BOUND, 0, 60, 0), QuotaReport(MINUTE, int(time.time() / 60), 1, 0)])
+        await pool.totals(0.0)
+        left: list[int] = await link.script(Script(every), [], [])
+        await pool.close()
+        await link.close()
+        return left
+
+    left = asyncio.run(run())
+    assert len(left) == 4
+    assert all(0 < each <= 120_001 for each in left)
+
+
+@pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_redis_counts_no_bound_that_a_present_gateway_no_longer_reports(redis_server: RedisServer) -> None:
     """An entry without a time is one of an older version, and counts."""
     from tidegate.store.redis_counters import RedisPool
