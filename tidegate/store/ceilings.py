@@ -56,14 +56,17 @@ class OutageCeilings:
             self._note((budget.key, budget.window_s, report.window), budget.amount - grant.free, answer.time_s)
 
     def list(self, totals: Iterable[QuotaTotal], now: float) -> None:
-        """Notes what was reported since the last list. Forgets windows that have ended, bounds without reports, and
-        the ceilings: an outage has ended with the first list, not before, as what was free is taken meanwhile."""
+        """Notes what was reported since the last list. Forgets windows that have ended, and bounds without reports."""
         for each in totals:
             self._note((each.key, each.window_s, each.window), each.taken, now)
         for name, taken in list(self._taken.items()):
             _, window_s, window = name
             if now - taken.at > GONE_S if math.isinf(window_s) else now > (window + 1) * window_s:
                 del self._taken[name]
+
+    def end(self) -> None:
+        """Notes that an outage is over: all has been listed again. What was free before it may be taken now."""
+        for taken in self._taken.values():
             taken.ceiling = taken.fixed = 0
 
     def of(self, report: QuotaReport, held: int, part: Fraction, away_s: float) -> int:

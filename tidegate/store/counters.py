@@ -71,8 +71,8 @@ class EmbeddedPool:
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         return self._pool.exchange(member, reports, self._clock.now())
 
-    async def totals(self, since: float) -> Sequence[QuotaTotal]:
-        return self._pool.totals(since)
+    async def totals(self, since: float) -> tuple[Sequence[QuotaTotal], None]:
+        return self._pool.totals(since), None
 
     async def close(self) -> None:
         pass

@@ -32,8 +32,9 @@ SETTLE_S: Final = REST_S + AGAIN_S + BEAT_S
 class CommonPool(SharedPool, Protocol):
     """A pool of several machines."""
 
-    async def totals(self, since: float) -> Sequence[QuotaTotal]:
-        """Returns what is taken of each budget that was reported since this time of its clock. Raises StoreError."""
+    async def totals(self, since: float) -> tuple[Sequence[QuotaTotal], float | None]:
+        """Returns what is taken of budgets that were reported since this time of its clock, and the time from which the
+        next call continues; None if these are all. Raises StoreError."""
         ...
 
 
@@ -59,7 +60,7 @@ class FallbackPool:
         self._offset_s = 0.0
         """The common pool's clock less ours."""
         self._listed_at = 0.0
-        """When the totals were last listed, by the common pool's clock."""
+        """Time of the common pool's clock up to which totals are listed."""
         self._again_at = self._away_since = 0.0
         self._untold: dict[str, None] = {}
         """Gateways here whose reports the common pool does not have again."""
@@ -114,12 +115,14 @@ class FallbackPool:
         return answer
 
     async def _list(self, now: float) -> None:
-        """Lists what all gateways have taken, once a second."""
+        """Lists what all gateways have taken, once a second; a long list at several exchanges."""
         if abs(now - self._listed_at) >= BEAT_S:
-            totals = await self._common.totals(self._listed_at)
+            totals, more = await self._common.totals(self._listed_at)
             if self.fault is None:
-                self._listed_at = now
+                self._listed_at = now if more is None else more
                 self._ceilings.list(totals, now)
+                if more is None:
+                    self._ceilings.end()
 
     def _fail(self, fault: str) -> None:
         if self.fault is None:

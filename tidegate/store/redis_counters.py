@@ -18,6 +18,8 @@ LISTED_S: Final = 10.0
 """Windows below are not listed: they would be over before the list is used."""
 LIST_KEPT_S: Final = 120.0
 """As long as a hash is kept: two windows of a minute."""
+LIST_MOST: Final = 2000
+"""A longer list is continued by the next call: each has to end within ``CALL_S``. More than an exchange has reports."""
 
 _EXCHANGE: Final = Script(
     """
@@ -72,15 +74,16 @@ _TOTALS: Final = Script(
 local time = redis.call('TIME')
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.6f', time[1] - ARGV[2]))
 redis.call('PEXPIRE', KEYS[1], ARGV[2] * 1000)
+local listed = redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[3])
 local found = {}
-for _, key in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], '+inf')) do
-  local sum = redis.call('HGET', key, '')
-  if sum then found[#found + 1] = {key, tonumber(string.match(sum, ':(%d+)'))} end
+for at = 1, #listed, 2 do
+  local sum = redis.call('HGET', listed[at], '')
+  if sum then found[#found + 1] = {listed[at], tonumber(string.match(sum, ':(%d+)'))} end
 end
-return found
+return {found, #listed == 2 * ARGV[3] and listed[#listed]}
 """
 )
-"""Arguments: time since which, seconds for which hashes are kept."""
+"""Arguments: time since which, seconds for which hashes are kept, how many are listed."""
 
 
 class RedisPool:
@@ -104,11 +107,13 @@ class RedisPool:
         time, members, grants, is_new = await self._link.script(_EXCHANGE, keys, arguments)
         return QuotaAnswer(tuple(QuotaGrant(*grant) for grant in grants), float(time), members, is_new=bool(is_new))
 
-    async def totals(self, since: float) -> tuple[QuotaTotal, ...]:
-        """Returns what is taken of each budget that was reported since this time of Redis's clock. Raises
-        StoreError."""
-        found = await self._link.script(_TOTALS, [self._listed], [f"{since:.6f}", str(LIST_KEPT_S)])
-        return tuple(self._total(name.decode(), taken) for name, taken in found)
+    async def totals(self, since: float) -> tuple[tuple[QuotaTotal, ...], float | None]:
+        """Returns what is taken of budgets that were reported since this time of Redis's clock, and the time from which
+        the next call continues; None if these are all. Raises StoreError."""
+        arguments = f"{since:.6f}", str(LIST_KEPT_S), str(LIST_MOST)
+        found, more = await self._link.script(_TOTALS, [self._listed], arguments)
+        totals = tuple(self._total(name.decode(), taken) for name, taken in found)
+        return totals, None if more is None else float(more)
 
     async def close(self) -> None:
         await self._link.close()

@@ -53,8 +53,8 @@ class Common:
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         return await self._call(lambda: self.pool.exchange(member, reports, self._clock.now()))
 
-    async def totals(self, since: float) -> Sequence[QuotaTotal]:
-        return await self._call(lambda: self.pool.totals(since))
+    async def totals(self, since: float) -> tuple[Sequence[QuotaTotal], None]:
+        return await self._call(lambda: self.pool.totals(since)), None
 
     async def _call(self, run: Callable[[], T]) -> T:
         await _Way()

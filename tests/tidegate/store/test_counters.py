@@ -91,15 +91,15 @@ def test_what_is_taken_of_all_that_was_reported_since_is_listed(open_pool: Calla
 
         since = await report("a", QuotaReport(MINUTE, window, 100, 50), QuotaReport(BOUND, 0, 60, 20))
         await report("b", QuotaReport(BOUND, 0, 10, 50), QuotaReport(second, int(now), 1, 1))
-        found = set(await pool.totals(0.0))
+        found = set((await pool.totals(0.0))[0])
         expected = {QuotaTotal(MINUTE.key, 60.0, window, 150), QuotaTotal(BOUND.key, math.inf, 0, 100)}
         assert found >= expected
         assert {each for each in model.totals(0.0) if each.window_s > 1.0} == expected
         assert found - expected <= {QuotaTotal("often", 1.0, int(now), 2)}, "short windows need not be there"
         await asyncio.sleep(0.001)
         await report("a", QuotaReport(BOUND, 0, 0, 0))
-        assert QuotaTotal(BOUND.key, math.inf, 0, 20) in await pool.totals(since)
-        assert await pool.totals(since + 3600.0) == ()
+        assert QuotaTotal(BOUND.key, math.inf, 0, 20) in (await pool.totals(since))[0]
+        assert await pool.totals(since + 3600.0) == ((), None)
         await pool.close()
 
     asyncio.run(run())
@@ -333,6 +333,28 @@ def test_redis_keeps_nothing_for_good(redis_server: RedisServer) -> None:
     left = asyncio.run(run())
     assert len(left) == 4
     assert all(0 < each <= 120_001 for each in left)
+
+
+@pytest.mark.live
+@pytest.mark.needs(tool="redis")
+def test_redis_lists_many_budgets_in_several_calls(redis_server: RedisServer) -> None:
+    from tidegate.store.redis_counters import LIST_MOST, RedisPool
+
+    async def run() -> tuple[Counter[str], list[int]]:
+        pool, found, lengths = RedisPool(redis_server.url), Counter[str](), list[int]()
+        for start in range(0, 2 * LIST_MOST, BATCH):
+            await pool.exchange("a", [QuotaReport(Budget(f"{start + each}", 9), 0, 1, 0) for each in range(BATCH)])
+        more: float | None = 0.0
+        while more is not None:
+            totals, more = await pool.totals(more)
+            found.update(each.key for each in totals)
+            lengths.append(len(totals))
+        await pool.close()
+        return found, lengths
+
+    found, lengths = asyncio.run(run())
+    assert max(lengths) == LIST_MOST > BATCH
+    assert len(found) == -(-2 * LIST_MOST // BATCH) * BATCH, "each is there, some twice"
 
 
 @pytest.mark.live

@@ -37,8 +37,8 @@ class Common:
             raise StoreFaultError("gone")
         return self.pool.exchange(member, reports, self.clock.now())
 
-    async def totals(self, since: float) -> Sequence[QuotaTotal]:
-        return self.pool.totals(since)
+    async def totals(self, since: float) -> tuple[Sequence[QuotaTotal], None]:
+        return self.pool.totals(since), None
 
     async def close(self) -> None:
         return
