@@ -18,7 +18,7 @@ from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.tenants import Quotas, Tenant, TenantSeen, digest
 from tidegate.settings import Settings, TenantSettings
 from tidegate.store.counters import EmbeddedPool
-from tidegate.store.fallback_counters import AGAIN_S, FallbackPool
+from tidegate.store.fallback_counters import AGAIN_S, SETTLE_S, FallbackPool
 from tidegate.store.parts import WHOLE
 from tidegate.store.records import StoreFaultError
 
@@ -120,6 +120,8 @@ def test_workers_reach_the_pool_over_its_socket(tmp_path: Path) -> None:
         assert faults.texts() == (fault,)
         common.is_away = False
         clock.advance(AGAIN_S)
+        assert (await one.exchange("g0", [])).is_part
+        clock.advance(SETTLE_S)
         assert not (await one.exchange("g0", [])).is_part
         assert faults.texts() == ()
         assert (await fetch(served.address, "POST", "/exchange", b"{}")).status == 400
