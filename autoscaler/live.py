@@ -5,6 +5,8 @@ one missing sample, unreadable bytes are one fault, a full disk stops the log an
 """
 
 import asyncio
+import errno
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -26,6 +28,8 @@ SLICE_S = 0.003
 """Maximum time for which decisions occupy the event loop."""
 LOG_BYTES = 4 * 1024 * 1024
 """Size at which a decision log becomes ``.1`` and a new one begins: at most twice this per function."""
+UNWRITTEN = 256
+"""Lines of all decision logs that are kept until they can be written; then the oldest are lost."""
 TAIL_BYTES = 128 * 1024
 """Bytes that are read back from an earlier run's log."""
 
@@ -150,27 +154,54 @@ class DecisionLog:
     def __init__(self, directory: Path | None, *, max_bytes: int = LOG_BYTES) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
+        self._unwritten: deque[tuple[str, bytes]] = deque()
+        """(function, line), oldest first."""
         self.fault: str | None = None
         """Why the last write failed; None after a success."""
         self.lost = 0
-        """Lines that could not be written since the start."""
+        """Lines since the start that were given up because too many could not be written."""
 
     def write(self, decision: Decision) -> None:
+        """Writes a decision, or keeps it for :meth:`write_again` while there are some that could not be written."""
         if self._directory is None:
             return
-        try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self._path(self._directory, decision.function)
-            if path.exists() and path.stat().st_size >= self._max_bytes:
-                path.replace(path.with_suffix(".jsonl.1"))
-            path.touch(0o600)
-            with path.open("ab") as log:
-                log.write(encode(decision) + b"\n")
-        except OSError as error:
+        again = not self._unwritten
+        self._unwritten.append((decision.function, encode(decision) + b"\n"))
+        if again:
+            self.write_again()
+        elif len(self._unwritten) > UNWRITTEN:
+            self._unwritten.popleft()
             self.lost += 1
-            self.fault = f"decision log: {error}"
-        else:
-            self.fault = None
+
+    def write_again(self) -> None:
+        """Writes what could not be written before. To be called every second: the fault passes with its cause, also
+        where nothing new is decided."""
+        if self._directory is None or not self._unwritten:
+            return
+        left: dict[str, list[bytes]] = {}
+        fault = None
+        for function, line in self._unwritten:
+            if function not in left:
+                try:
+                    self._append(self._directory, function, line)
+                    continue
+                except OSError as error:
+                    fault = f"decision log: {error}"
+            left.setdefault(function, []).append(line)
+        self._unwritten = deque((function, line) for function, lines in left.items() for line in lines)
+        self.fault = fault
+
+    def _append(self, directory: Path, function: str, line: bytes) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._path(directory, function)
+        if path.exists() and path.stat().st_size >= self._max_bytes:
+            path.replace(path.with_suffix(".jsonl.1"))
+        path.touch(0o600)
+        with path.open("ab", buffering=0) as log:
+            end = log.tell()
+            if log.write(line) != len(line):
+                log.truncate(end)  # The rest of a line would spoil the next one.
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def read(self, function: str, n: int) -> list[Decision]:
         """Returns the last ``n`` decisions of earlier runs, oldest first; undecodable lines are left out."""
@@ -242,6 +273,7 @@ class LiveAutoscaler:
         """Pulls one sample from every source; takes at most the pull's time limit, never raises for a source. Meanwhile
         recordings go to disk."""
         self._ticks += 1
+        self.log.write_again()
         left_out = self.core.fleet.unsampled(self._ticks)
         replicas = {name: fetch for name, fetch in self._replicas.items() if name not in left_out}
         await asyncio.gather(self.puller.pull(self._gateways, replicas), self.recorder.flush())
@@ -259,6 +291,7 @@ class LiveAutoscaler:
 
     def close(self) -> None:
         """Writes what is recorded to disk."""
+        self.log.write_again()
         self.recorder.close()
 
     def faults(self) -> dict[str, int | str]:
@@ -270,7 +303,8 @@ class LiveAutoscaler:
         found |= self.core.faults()
         if self.log.fault is not None:
             found["log"] = self.log.fault
-            found["log_lines_lost"] = self.log.lost
+            if self.log.lost:
+                found["log_lines_lost"] = self.log.lost
         if self.recorder.fault is not None:
             found["recordings"] = self.recorder.fault
         return found

@@ -1,6 +1,7 @@
 """The shell: pulls with a limit, survives everything a source or a disk can do, keeps its log bounded."""
 
 import asyncio
+import resource
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from tests.support.worlds.autoscaling import T0, activation, codes, demand, gate
 from tidegate.autoscaler.autoscaler import FleetContext, StandaloneContext
 from tidegate.autoscaler.decisions.explain import digest
 from tidegate.autoscaler.decisions.reasons import reason
-from tidegate.autoscaler.live import DecisionLog, LiveAutoscaler, Puller
+from tidegate.autoscaler.live import UNWRITTEN, DecisionLog, LiveAutoscaler, Puller
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import AcceleratorRoom
 from tidegate.autoscaler.replay.player import again
@@ -275,7 +276,49 @@ def test_a_full_disk_stops_the_log_and_not_the_decisions(tmp_path: Path) -> None
     assert decision.desired == 1
     faults = at.faults()
     assert str(faults["log"]).startswith("decision log: ")
-    assert faults["log_lines_lost"] == 1
+    assert "log_lines_lost" not in faults, "it is kept"
+
+
+def test_lines_that_could_not_be_written_follow_in_their_order_without_a_new_decision(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("not a directory")
+    at, log = autoscaler(), DecisionLog(tmp_path / "logs")
+    (decision,) = at.core.decide(T0)
+    for at_s in range(3):
+        log.write(replace(decision, at=T0 + at_s))
+    log.write_again()
+    assert isinstance(log.fault, str)
+    (tmp_path / "logs").unlink()
+    log.write_again()
+    assert log.lost == 0
+    assert [each.at for each in log.read("resnet", 5)] == [T0, T0 + 1, T0 + 2]
+
+
+def test_of_lines_that_cannot_be_written_the_oldest_are_lost(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("not a directory")
+    at, log = autoscaler(), DecisionLog(tmp_path / "logs")
+    (decision,) = at.core.decide(T0)
+    for at_s in range(UNWRITTEN + 2):
+        log.write(replace(decision, at=T0 + at_s))
+    assert log.lost == 2
+    (tmp_path / "logs").unlink()
+    log.write_again()
+    assert log.read("resnet", UNWRITTEN + 2)[0].at == T0 + 2
+
+
+def test_a_line_that_is_written_in_part_is_taken_back(tmp_path: Path) -> None:
+    at, log = autoscaler(), DecisionLog(tmp_path)
+    (decision,) = at.core.decide(T0)
+    log.write(decision)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "resnet.jsonl").stat().st_size + 10, before[1]))
+    try:
+        log.write(replace(decision, at=T0 + 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    first = log.fault
+    log.write_again()
+    assert first and not log.fault
+    assert [each.at for each in log.read("resnet", 5)] == [T0, T0 + 1]
 
 
 def test_the_log_is_bounded(tmp_path: Path) -> None:
