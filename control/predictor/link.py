@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from tidegate.control.predictor.messages import MAX_BYTES, Turn, TurnAnswer, packed, unpacked_answer
-from tidegate.control.predictor.service import PredictionService
+from tidegate.control.predictor.service import PredictionService, SampleHistory
 
 ANSWER_S: Final = 10.0
 """Longest time of a turn: a second of samples and a graph take milliseconds, a long history half a second."""
@@ -44,8 +44,9 @@ class Predictor(Protocol):
 class PredictorHere:
     """A predictor within this process: for simulations of a control process."""
 
-    def __init__(self) -> None:
-        self._service = PredictionService()
+    def __init__(self, history: SampleHistory | None = None) -> None:
+        """``history``: as for :class:`PredictionService`."""
+        self._service = PredictionService(history)
 
     async def ask(self, turn: Turn) -> TurnAnswer:
         return self._service.take(turn)

@@ -52,7 +52,7 @@ class Predictions:
         self._answers: OrderedDict[Question, FirstPrediction | None] = OrderedDict()
         """The latest answers, by question; None before the first one, and where there is nothing to go by."""
         self._is_asked = False
-        """A question has no answer yet."""
+        """A question has no answer yet, or samples could not be kept: the next turn tries it again."""
         self._turn: asyncio.Task[None] | None = None
         self.verdicts: Counter[str] = Counter({verdict.value: 0 for verdict in SampleVerdict})
         """Samples so far by what became of them."""
@@ -171,6 +171,7 @@ class Predictions:
         finally:
             self._turn = None
         self._faults.note("predictor", answer.fault)
+        self._is_asked = self._is_asked or answer.fault is not None
         for question, found in zip(questions, answer.predictions, strict=True):
             if question in self._answers:
                 self._answers[question] = found

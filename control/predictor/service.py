@@ -52,11 +52,11 @@ class SampleHistory:
         return found
 
     def add(self, samples: list[Sample]) -> None:
-        """Keeps samples, or notes why that failed."""
+        """Keeps samples, or notes why that failed. After a failure the whole file is written again."""
         fresh = [msgspec.json.encode(each) for each in samples]
         self._lines += fresh
         try:
-            if len(self._lines) > 2 * KEPT_SAMPLES:
+            if self.fault is not None or len(self._lines) > 2 * KEPT_SAMPLES:
                 del self._lines[:-KEPT_SAMPLES]
                 self._replace()
             else:
@@ -97,7 +97,7 @@ class PredictionService:
             self._core.served(seen.of.model, seen.of.device, seen.of.share_pct, seen.work)
         judged = self._core.learn(MAX_PENDING)
         learnt = [sample for sample, verdict in judged if verdict is not SampleVerdict.REFUSED]
-        if self._history is not None and learnt:
+        if self._history is not None and (learnt or self._history.fault is not None):
             self._history.add(learnt)
         return TurnAnswer(
             predictions=tuple(self._core.predict(each.model, each.device, each.share_pct) for each in turn.questions),

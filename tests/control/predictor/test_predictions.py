@@ -19,6 +19,7 @@ from tidegate.control.predictor.graphs import figures_of_file, graph_file, model
 from tidegate.control.predictor.link import PredictorAway, PredictorDown, PredictorHere
 from tidegate.control.predictor.messages import Turn, TurnAnswer, packed
 from tidegate.control.predictor.predictions import Predictions
+from tidegate.control.predictor.service import SampleHistory
 from tidegate.control.state.notices import Faults
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Room
 from tidegate.function import Function, ModelFormat, Server, ServerKind
@@ -218,6 +219,20 @@ def test_a_turn_that_was_not_sent_is_kept_with_what_is_newer(file: Path) -> None
         assert [each.work.requests for each in sent.seen] == [30]
         await turn(predictions)
         assert fragile.turns[-1] is sent, "nothing is sent twice"
+
+    asyncio.run(run())
+
+
+def test_samples_that_could_not_be_kept_are_tried_again_without_new_ones(file: Path) -> None:
+    async def run() -> None:
+        folder = file.parent / "gone"
+        faults = Faults()
+        predictions = Predictions(PredictorHere(SampleHistory(folder / "samples.jsonl")), faults)
+        await learn(predictions, onnx(file), samples(12, 0.03))
+        kept = [len(faults.texts())]
+        folder.mkdir()
+        await turn(predictions)
+        assert [*kept, len(faults.texts())] == [1, 0]
 
     asyncio.run(run())
 

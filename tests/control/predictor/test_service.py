@@ -79,7 +79,8 @@ def test_a_refused_sample_is_not_kept_and_one_of_no_folder_is_learnt_all_the_sam
     assert nowhere.take(Turn(seen=(seen(0.02),))).fault == fault
     assert nowhere.take(Turn()).fault == fault, "it lasts until samples are kept again"
     (tmp_path / "gone").mkdir()
-    assert nowhere.take(Turn(seen=(seen(0.02),))).fault is None
+    assert nowhere.take(Turn()).fault is None, "without a new sample"
+    assert len(SampleHistory(tmp_path / "gone" / "samples.jsonl").load()) == 1, "what could not be kept before"
     assert predicted_s(taught(nowhere)) == pytest.approx(0.02, rel=0.1)
 
 
