@@ -4,6 +4,7 @@ The limit on the size of files (RLIMIT_FSIZE) of each process stands for the ful
 fails the same way.
 """
 
+import contextlib
 import resource
 from pathlib import Path
 
@@ -27,8 +28,12 @@ def processes(world: Deployment) -> dict[str, int]:
 
 
 def fill_disk(world: Deployment, room: int) -> None:
-    for pid in processes(world).values():
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    """Leaves ``room`` bytes to each file. With endless room also to what the control process has started meanwhile."""
+    assert world.process is not None
+    started = children(world.process.pid) if room == resource.RLIM_INFINITY else ()
+    for pid in {*processes(world).values(), *started}:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
 
 
 def resident_kib(pid: int) -> int:
