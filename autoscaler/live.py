@@ -178,17 +178,19 @@ class DecisionLog:
         where nothing new is decided."""
         if self._directory is None or not self._unwritten:
             return
-        left: dict[str, list[bytes]] = {}
+        failed: set[str] = set()
+        left: deque[tuple[str, bytes]] = deque()
         fault = None
         for function, line in self._unwritten:
-            if function not in left:
+            if function not in failed:
                 try:
                     self._append(self._directory, function, line)
                     continue
                 except OSError as error:
                     fault = f"decision log: {error}"
-            left.setdefault(function, []).append(line)
-        self._unwritten = deque((function, line) for function, lines in left.items() for line in lines)
+                    failed.add(function)
+            left.append((function, line))
+        self._unwritten = left
         self.fault = fault
 
     def _append(self, directory: Path, function: str, line: bytes) -> None:

@@ -111,7 +111,7 @@ class RevisionMeasurements:
             within = demand.within_sla - before.within_sla
             self.answers.add(now, (answered, within))
             self.late += max(0, answered - within)
-        # Nobody waits for an answer to these any more: they missed it as well.
+        # These have no answer, and missed the SLA as well.
         self.late += demand.refused - before.refused + demand.expired - before.expired
         if self.is_by_size and arrivals > 0:
             self._note_sizes(demand, before)

@@ -136,7 +136,10 @@ class QuotaPool:
         if pool.fault is None:
             self._faults.clear(subject)
         else:
-            self._faults.set(subject, f"the workers of this machine go by their part {what}: {pool.fault}")
+            self._faults.set(
+                subject,
+                f"the workers of this machine have what they hold {what} and a part of what was free: {pool.fault}",
+            )
         return Response(body=encode_answer(answer))
 
     def __repr__(self) -> str:

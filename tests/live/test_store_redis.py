@@ -156,8 +156,8 @@ async def _end_of_the_minute() -> None:
 
 
 def _until_reported(place: Deployment) -> None:
-    """That the workers go by their part is a fault of the status and a metric."""
-    fault = "quotas: the workers of this machine go by their part"
+    """What the workers have without Redis is a fault of the status and a metric."""
+    fault = "quotas: the workers of this machine have what they hold of them and a part of what was free"
     place.until(lambda: fault in str(place.status()["faults"]), 10.0, "the fault")
     assert re.search(r'^tidegate_gateway_quotas_local\{worker="g\d"\} 1$', _metrics(place), re.MULTILINE)
 

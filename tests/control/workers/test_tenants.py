@@ -116,7 +116,8 @@ def test_workers_reach_the_pool_over_its_socket(tmp_path: Path) -> None:
         assert (first.grants[0].ceiling, second.grants[0].ceiling, second.members) == (70, 30, 2)
         common.is_away = True
         assert (await one.exchange("g0", [])).is_part
-        fault = "quotas: the workers of this machine go by their part of them: redis://example: gone"
+        left = "what they hold of them and a part of what was free"
+        fault = f"quotas: the workers of this machine have {left}: redis://example: gone"
         assert faults.texts() == (fault,)
         common.is_away = False
         clock.advance(AGAIN_S)
