@@ -78,12 +78,11 @@ class MpsDaemon:
     async def _command(self, words: tuple[str, ...], typed: bytes) -> str | None:
         """Runs the daemon's program. Returns why it failed; None if it did not."""
         folders = {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes), "CUDA_MPS_LOG_DIRECTORY": str(self.pipes / "log")}
-        pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
                 PROGRAM,
                 *words,
-                stdin=pipe,
+                stdin=asyncio.subprocess.PIPE if typed else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
                 env={**self._environ, **folders},
@@ -92,10 +91,12 @@ class MpsDaemon:
         except OSError as error:
             return f"{PROGRAM} cannot be run: {error.strerror}"
         try:
-            await asyncio.wait_for(process.communicate(typed), ANSWER_S)
+            await asyncio.wait_for(process.communicate(typed or None), ANSWER_S)
         except TimeoutError:
             process.kill()
             return f"{PROGRAM} did not end within {ANSWER_S:.0f} s"
+        except RuntimeError:  # uvloop's word for the pipe of a process that ended before it was written to.
+            await process.wait()
         return None if process.returncode == 0 else f"{PROGRAM} {' '.join(words)} exited with {process.returncode}"
 
     def _runs(self, pipes: Path) -> bool:
