@@ -16,6 +16,8 @@ FUNCTION = "resnet"
 TENSOR_BYTES = 602_112
 """A float32 image of 3 x 224 x 224."""
 LIMIT = 100
+NULL_SLOTS = 4000
+"""``benchmarks/macro/replica.py`` does not give back the slots of the requests, up to 32, that each visit ends with."""
 
 _NGINX = """
 daemon off; master_process off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -128,7 +130,7 @@ def proxies(stage: Stage, upstream: str, *, streaming: bool = False, only: Seque
 def null_replica(stage: Stage) -> Server:
     """A replica that grants slots and answers at once (``benchmarks/macro/replica.py``): the gateway is the limit."""
     address = f"127.0.0.1:{free_port()}"
-    words = ["benchmarks.macro.replica", address, str(LIMIT)]
+    words = ["benchmarks.macro.replica", address, str(NULL_SLOTS)]
     return stage.module("replica", stage.bench.machine.load_core, words, address)
 
 
