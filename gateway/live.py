@@ -305,7 +305,10 @@ class GatewayWorker:
 
     def _access_log(self) -> AccessLog | None:
         sampling = self._config.access_sampling
-        return AccessLog(sampling, rng=self._rng, take=self._log_writer.take) if sampling else None
+        if not sampling:
+            return None
+        limits = read_limits(self._config.limits, "limits")
+        return AccessLog(sampling, rng=self._rng, take=self._log_writer.take, target_bytes=limits.target_bytes)
 
     def _span_batches(self) -> "SpanBatches | None":
         if self._config.tracing_endpoint is None:

@@ -48,7 +48,7 @@ class Writer:
     def take(self, batch: bytes) -> None:
         found = decode_batch(batch)
         lines, count = self._lines.made(found), len(found[1])
-        if len(self._waiting) + len(lines) > BUFFERED_BYTES:
+        if self._waiting and len(self._waiting) + len(lines) > BUFFERED_BYTES:
             self._handled += count
             self._dropped += count
         else:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 BATCH: Final = 64
 """Requests that are packed together at most. Our choice: what is kept of them fits the processor's cache."""
+LONG_BYTES: Final = 8 * 1024
+"""A target of more bytes ends its batch. Our choice: the default of ``limits.target-bytes``, so that by default no
+request is looked at for it, and a batch has half of the room."""
 BUFFERED_BYTES: Final = 1 << 20
 """Bytes of batches that wait to be taken at most."""
 
@@ -50,12 +53,20 @@ class AccessLog(Batches[Any]):
 
     things = "lines"
 
-    def __init__(self, sampling: float, *, rng: random.Random, take: Callable[[Batches[Any]], None]) -> None:
-        """``sampling``: share of the requests that get a line; ``take`` is called when there is much to take."""
+    def __init__(
+        self,
+        sampling: float,
+        *,
+        rng: random.Random,
+        take: Callable[[Batches[Any]], None],
+        target_bytes: int = LONG_BYTES,
+    ) -> None:
+        """``sampling``: share of the requests that get a line; ``take`` is called when there is much to take;
+        ``target_bytes``: the longest target that a request may have."""
         super().__init__(self._encoded, batch=BATCH, room=BUFFERED_BYTES, take=take)
         self._sampling = sampling
         self._rng = rng
-        self.rows: list[Row] | None = self._records if sampling >= 1.0 else None
+        self.rows: list[Row] | None = self._records if sampling >= 1.0 and target_bytes <= LONG_BYTES else None
         """Takes the rows of requests without a note (``count_end``); None while each must be looked at."""
         self._origins: list[Origin] = []
         self.places: dict[str, int] = {}
@@ -84,7 +95,7 @@ class AccessLog(Batches[Any]):
         else:
             place = self.place(counters, state.replica)
         rows.append(row(ex, state, place))
-        if len(rows) >= BATCH:
+        if len(rows) >= BATCH or len(ex.head.target) > LONG_BYTES:
             self.full()
 
     def place(self, counters: "RevisionCounters", replica: str) -> int:

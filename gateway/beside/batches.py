@@ -26,8 +26,8 @@ class Batches(Generic[T]):
     def __init__(
         self, encode: Callable[[list[T]], bytes], *, batch: int, room: int, take: "Callable[[Batches[T]], None]"
     ) -> None:
-        """``batch``: records that are packed together at most; ``room``: bytes that wait at most; ``take`` is called
-        when there is much to take."""
+        """``batch``: records that are packed together at most; ``room``: bytes that wait at most, or a single
+        batch; ``take`` is called when there is much to take."""
         self._encode = encode
         self._batch = batch
         self._room = room
@@ -66,7 +66,7 @@ class Batches(Generic[T]):
         return len(self._records)
 
     def _add(self, count: int, data: bytes) -> None:
-        if self._bytes + len(data) > self._room:
+        if self._packed and self._bytes + len(data) > self._room:  # One that waits alone may be larger than the room.
             self.dropped += count
         else:
             self._packed.append((count, len(data).to_bytes(SIZE_BYTES, "big") + data))

@@ -7,7 +7,7 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ LONG = "x" * 7000
 """Makes paths long. Each differs: equal ones go to the writer once."""
 
 
-async def logged(world: Edge) -> int:
-    """Starts a worker with an access log. Returns the process id of its writer."""
+async def logged(world: Edge, more: Mapping[str, Any] | None = None) -> int:
+    """Starts a worker with an access log; ``more`` of its configuration. Returns the process id of its writer."""
     world.is_logged = True
-    world.config = {"access_sampling": 1.0, "log_format": "json"}
+    world.config = {"access_sampling": 1.0, "log_format": "json", **(more or {})}
     world.start_gateway()
     await world.gateway_ready()
     return writer(world)
@@ -120,6 +120,24 @@ def test_a_writer_that_hangs_holds_nothing_up_and_what_waits_for_it_is_bounded()
                 while found is not None:
                     await asyncio.sleep(0.05)
                     found = await fault(world)
+
+    run(main())
+
+
+def test_no_line_is_lost_where_targets_may_be_long() -> None:
+    async def main() -> None:
+        async with edge() as world:
+            await logged(world, {"limits": {"head_bytes": 1 << 21, "target_bytes": 1 << 20}})
+            names = [f"n{number}" for number in range(BATCH)]
+            line = "GET /{name}{more} HTTP/1.1\r\nhost: a\r\nx-request-id: {name}\r\n\r\n"
+            reader, writer = await asyncio.open_connection("127.0.0.1", world.ports[0])
+            writer.writelines(line.format(name=name, more=18_000 * "x").encode() for name in names)
+            answers = b""
+            while answers.count(b"HTTP/1.1 404 ") < len(names):  # One after the other they would end in many sweeps.
+                answers += await reader.read(1 << 16)
+            writer.close()
+            await until(lambda: ids(world) == names)
+            assert await dropped(world) == 0
 
     run(main())
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.support.worlds.access_lines import ended, lines_of
-from tidegate.gateway.access_log.records import BATCH, BUFFERED_BYTES, AccessLog, decode_batch
+from tidegate.gateway.access_log.records import BATCH, BUFFERED_BYTES, LONG_BYTES, AccessLog, decode_batch
 from tidegate.gateway.beside.batches import HANDED_BYTES, Batches, Frames
 
 
@@ -64,6 +64,34 @@ def test_batches_beyond_the_bound_are_dropped_and_counted_and_the_rest_is_kept_i
     one[1].request_id = b"later"
     access.ended(*one)
     assert lines_of(access).split()[1] == b"id=later"
+
+
+@pytest.mark.parametrize("size", [LONG_BYTES + 1, 64 << 10, 1 << 20])
+def test_long_targets_end_their_batches_so_that_no_line_is_lost_for_its_length(size: int) -> None:
+    batches: list[int] = []
+
+    def take(log: Batches[Any]) -> None:
+        batches.append(len(log.all()[1]))
+
+    access = AccessLog(1.0, rng=random.Random(3), take=take, target_bytes=1 << 20)
+    assert access.rows is None, "each request is looked at"
+    one = ended()
+    one[0].head.target = b"x" * size
+    for _ in range(4 * BATCH):
+        access.ended(*one)
+    assert access.dropped == 0
+    assert max(batches) < HANDED_BYTES + size + 1000
+
+
+def test_where_targets_are_short_no_request_is_looked_at_for_its_length_and_a_batch_has_half_of_the_room() -> None:
+    access = log()
+    assert access.rows is not None
+    one = ended()
+    one[0].head.target = b"x" * LONG_BYTES
+    for _ in range(BATCH):
+        access.ended(*one)
+    lines, data = access.all()
+    assert lines == BATCH and len(data) < 0.6 * BUFFERED_BYTES
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000, 100_000])
