@@ -81,6 +81,16 @@ def test_a_sampled_parent_gets_a_child_and_the_replica_a_child_of_that() -> None
     }
 
 
+@pytest.mark.parametrize("flags", ["01", "00"])
+def test_blanks_behind_a_parent_are_none_of_it(flags: str) -> None:
+    world = World()
+    world.ready(ONE, 1)
+    asked = world.arrive("POST /v2/models/m/infer", f"{traceparent(flags)} \t", "tracestate: vendor=1")
+    asked.gets_answer(world.now, 200, *KEEP, *TIMED)
+    assert [span.parent_id for span in world.spans if span.name == "POST"] == [PARENT.encode()] * int(flags)
+    assert b"tracestate: vendor=1" in asked.head._block, "the request named its trace"
+
+
 @pytest.mark.parametrize(
     "timing", ["queue=-inf,model=1", "queue=1,model=-1e300", "queue=inf,model=inf", "queue=nan,model=nan", "none"]
 )

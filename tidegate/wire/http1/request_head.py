@@ -285,7 +285,7 @@ def parse_any_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | R
     else:
         head.content_length = None
     value = values.get(b"traceparent")  # In lower case; with capitals as received it is none.
-    if value is not None and _traceparent(value) and block.find(value) >= 0:
+    if value is not None and _traceparent(value := value.rstrip(b" \t")) and block.find(value) >= 0:
         plain += 1
         head.traced = _flag(value)
     if minor == b"0":

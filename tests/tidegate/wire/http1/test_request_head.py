@@ -215,6 +215,7 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     ("value", "valid"),
     [
         (TRACE, True),
+        (f" \t{TRACE} \t", True),
         ("cc" + TRACE[2:] + "-more", True),
         (TRACE + "-more", False),
         ("ff" + TRACE[2:], False),
