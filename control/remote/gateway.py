@@ -27,7 +27,7 @@ from tidegate.control.state.directory import StateDirectory, usable, write_atomi
 from tidegate.control.state.notices import Faults
 from tidegate.control.workers.launching import GatewaySettings
 from tidegate.control.workers.links import LinkError
-from tidegate.control.workers.quotas import AnsweringPool, QuotaPool, open_pool, open_rooms
+from tidegate.control.workers.quotas import AnsweringPool, PartFile, QuotaPool, open_pool, open_rooms
 from tidegate.control.workers.supervisor import Supervisor
 from tidegate.deploy.local.processes import ProcessTable
 from tidegate.deploy.local.records import RecordStore
@@ -74,6 +74,7 @@ class RemoteGateway:
         settings: GatewaySettings,
         redis: RedisGateways,
         pools: tuple[AnsweringPool, AnsweringPool | None],
+        faults: Faults,
         token: str,
         environ: Mapping[str, str],
     ) -> None:
@@ -82,7 +83,7 @@ class RemoteGateway:
         self._state = state
         self._redis = redis
         self._token = token
-        self._faults = Faults()
+        self._faults = faults
         self._clock = LiveClock()
         self._stop = asyncio.Event()
         self._tasks = TaskOwner("remote gateway", self._report)
@@ -398,16 +399,17 @@ async def _live(
     deployment: str,
     environ: Mapping[str, str],
 ) -> None:
-    clock = LiveClock()
+    clock, faults = LiveClock(), Faults()
     gateway = RemoteGateway(
         place,
         state=state,
         settings=settings,
         redis=RedisGateways(url, deployment, mark=fingerprint(state.link_token)),
         pools=(
-            open_pool(url, clock, state.root / "quotas-part"),
-            open_rooms(url, clock, deployment, state.root / "rooms-part"),
+            open_pool(url, clock, PartFile(state.root / "quotas-part", faults)),
+            open_rooms(url, clock, deployment, PartFile(state.root / "rooms-part", faults)),
         ),
+        faults=faults,
         token=state.link_token,
         environ=environ,
     )

@@ -40,28 +40,42 @@ class PoolSocketError(TidegateError):
 
 class PartFile:
     """The file with the last part of the gateways of this machine: a process that starts while Redis is away goes on
-    with it."""
+    with it. A file that cannot be read or written is a fault until one has been written."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, faults: Faults) -> None:
         self._path = path
+        self._faults = faults
 
     def read(self) -> int:
         """Returns the part, of ``WHOLE``; 0 if there is none."""
         try:
             return min(WHOLE, max(0, int(self._path.read_text(encoding="ascii"))))
-        except (OSError, ValueError):
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError) as error:
+            self._fail("read", error)
             return 0
 
-    def write(self, part: int) -> None:
-        """Keeps a part; a disk that is full changes nothing."""
-        with suppress(OSError):
+    def write(self, part: int) -> bool:
+        """Keeps a part. Returns whether it is kept."""
+        try:
             write_atomically(self._path, f"{part}\n".encode(), durable=False)
+        except OSError as error:
+            self._fail("written", error)
+            return False
+        self._faults.clear(self._path.name)
+        return True
+
+    def _fail(self, what: str, error: OSError | ValueError) -> None:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        text = f"{self._path} cannot be {what}: {why}; without Redis the next process has no part, or an old one"
+        self._faults.set(self._path.name, text)
 
     def __repr__(self) -> str:
         return f"<PartFile {self._path}>"
 
 
-def open_pool(url: str, clock: Clock, kept: Path | None = None) -> AnsweringPool:
+def open_pool(url: str, clock: Clock, kept: PartFile | None = None) -> AnsweringPool:
     """Returns the pool that belongs to a store, without a look whether Redis answers. ``kept``: file of its part while
     Redis is away. Raises InvalidInputError for an invalid URL."""
     if url == "embedded":
@@ -71,7 +85,7 @@ def open_pool(url: str, clock: Clock, kept: Path | None = None) -> AnsweringPool
     return _fallback(RedisPool(url), clock, kept)
 
 
-def open_rooms(url: str, clock: Clock, name: str, kept: Path | None = None) -> AnsweringPool | None:
+def open_rooms(url: str, clock: Clock, name: str, kept: PartFile | None = None) -> AnsweringPool | None:
     """Returns the pool of the bounds of waiting rooms of the deployment ``name``; None with the embedded store: then
     there are no gateways on other machines. ``kept`` is as for :func:`open_pool`. Raises InvalidInputError for an
     invalid URL."""
@@ -82,11 +96,10 @@ def open_rooms(url: str, clock: Clock, name: str, kept: Path | None = None) -> A
     return _fallback(RedisPool(url, f"tidegate:{name}:rooms:"), clock, kept)
 
 
-def _fallback(pool: CommonPool, clock: Clock, kept: Path | None) -> FallbackPool:
+def _fallback(pool: CommonPool, clock: Clock, kept: PartFile | None) -> FallbackPool:
     if kept is None:
         return FallbackPool(pool, clock)
-    file = PartFile(kept)
-    return FallbackPool(pool, clock, part=file.read(), keep=file.write)
+    return FallbackPool(pool, clock, part=kept.read(), keep=kept.write)
 
 
 class QuotaPool:

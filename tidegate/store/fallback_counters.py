@@ -42,15 +42,16 @@ class FallbackPool:
     """The pool. ``fault``: why the common pool is away; None if it is not."""
 
     def __init__(
-        self, common: CommonPool, clock: Clock, *, part: int = 0, keep: Callable[[int], None] | None = None
+        self, common: CommonPool, clock: Clock, *, part: int = 0, keep: Callable[[int], bool] | None = None
     ) -> None:
         """``part``: of ``WHOLE``, that of the process before, used until the common pool has answered. ``keep``: called
-        with each new part."""
+        with each new part; returns whether it is kept, and is called again at the next lease if it is not."""
         self._common = common
         self._clock = clock
         self._own = Pool()
         self._parts = Parts(part)
-        self._kept = part
+        self._kept: int | None = part
+        """The part that is kept; None if that has failed."""
         self._keep = keep
         self._ceilings = OutageCeilings()
         self._seen: dict[str, float] = {}
@@ -165,9 +166,9 @@ class FallbackPool:
         await self._common.close()
 
     def _keep_part(self) -> None:
-        if self._keep is not None and self._kept != self._parts.part:
-            self._kept = self._parts.part
-            self._keep(self._kept)
+        part = self._parts.part
+        if self._keep is not None and self._kept != part:
+            self._kept = part if self._keep(part) else None
 
     def _part(self, report: QuotaReport) -> QuotaReport:
         """Returns the report with the ceiling of the gateways here as the amount of its budget."""

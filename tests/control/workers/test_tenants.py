@@ -141,14 +141,36 @@ def test_the_pool_is_where_the_store_is() -> None:
 
 
 def test_the_part_of_a_machine_is_kept_in_a_file(tmp_path: Path) -> None:
-    file = PartFile(tmp_path / "part")
+    faults = Faults()
+    file = PartFile(tmp_path / "part", faults)
     assert file.read() == 0
-    file.write(WHOLE // 3)
-    assert PartFile(tmp_path / "part").read() == WHOLE // 3
-    for text in ("", "x", "-5"):
+    assert file.write(WHOLE // 3)
+    assert PartFile(tmp_path / "part", faults).read() == WHOLE // 3
+    assert faults.texts() == ()
+    for text in ("", "x"):
         (tmp_path / "part").write_text(text)
         assert file.read() == 0
-    PartFile(tmp_path / "none" / "part").write(1)
+        assert len(faults.texts()) == 1
+    assert file.write(1)
+    assert faults.texts() == ()
+    (tmp_path / "part").write_text("-5")
+    assert file.read() == 0
+
+
+def test_a_part_that_cannot_be_kept_is_said_once_and_that_it_is_mended_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults, folder = Faults(), tmp_path / "none"
+    file = PartFile(folder / "rooms-part", faults)
+    for _ in range(3):
+        assert not file.write(1)
+    (text,) = faults.texts()
+    assert text.startswith(f"rooms-part: {folder / 'rooms-part'} cannot be written: No such file or directory; ")
+    folder.mkdir()
+    assert file.write(1)
+    assert faults.texts() == ()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [text, "rooms-part: works again"]
 
 
 def test_a_warning_of_the_file_is_in_the_status_until_it_is_gone(tmp_path: Path) -> None:

@@ -291,9 +291,14 @@ def test_what_is_held_elsewhere_is_forgotten_when_it_is_no_longer_reported() -> 
 
 def test_the_part_of_the_process_before_counts_until_the_common_pool_has_answered() -> None:
     world, kept = World(), list[int]()
+
+    def keep(part: int) -> bool:
+        kept.append(part)
+        return True
+
     world.settle("a")
     world.common.is_away = True
-    world.pool = FallbackPool(world.common, world.clock, part=WHOLE // 4, keep=kept.append)
+    world.pool = FallbackPool(world.common, world.clock, part=WHOLE // 4, keep=keep)
     assert world.tell("b", 0, 120).grants[0].ceiling == 30
     world.clock.advance(GONE_S)
     world.tell("b", 0, 0)
@@ -303,6 +308,25 @@ def test_the_part_of_the_process_before_counts_until_the_common_pool_has_answere
     world.tell("b", 0, 0)
     assert kept[-1] == WHOLE // 2
     assert world.pool._parts.part == kept[-1], "the one before is over"
+
+
+def test_a_part_that_could_not_be_kept_is_kept_at_the_next_lease() -> None:
+    world, kept, disk = World(), list[int](), {"is_full": True}
+
+    def keep(part: int) -> bool:
+        kept.append(part)
+        return not disk["is_full"]
+
+    world.pool = FallbackPool(world.common, world.clock, keep=keep)
+    for _ in range(3):
+        world.tell("a", 0, 0)
+        world.clock.advance(1.0)
+    assert kept == [WHOLE] * 3
+    disk["is_full"] = False
+    for _ in range(3):
+        world.tell("a", 0, 0)
+        world.clock.advance(1.0)
+    assert kept == [WHOLE] * 4
 
 
 def test_a_gateway_that_has_never_reached_the_common_pool_has_one_of_each() -> None:
