@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -34,8 +35,11 @@ class MpsDaemon:
         environ: Mapping[str, str],
         note: Callable[[str | None], None],
         is_alive: Callable[[int], bool],
+        spawn: Callable[..., Awaitable[Process]] = asyncio.create_subprocess_exec,
     ) -> None:
+        """``spawn`` starts its program."""
         self._environ = environ
+        self._spawn = spawn
         self._note = note
         self._is_alive = is_alive
         named = environ.get("CUDA_MPS_PIPE_DIRECTORY")
@@ -79,7 +83,7 @@ class MpsDaemon:
         """Runs the daemon's program. Returns why it failed; None if it did not."""
         folders = {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes), "CUDA_MPS_LOG_DIRECTORY": str(self.pipes / "log")}
         try:
-            process = await asyncio.create_subprocess_exec(
+            process = await self._spawn(
                 PROGRAM,
                 *words,
                 stdin=asyncio.subprocess.PIPE if typed else asyncio.subprocess.DEVNULL,
@@ -97,7 +101,7 @@ class MpsDaemon:
             return f"{PROGRAM} did not end within {ANSWER_S:.0f} s"
         except RuntimeError:  # uvloop's word for the pipe of a process that ended before it was written to.
             await process.wait()
-        return None if process.returncode == 0 else f"{PROGRAM} {' '.join(words)} exited with {process.returncode}"
+        return None if process.returncode == 0 else f"{' '.join((PROGRAM, *words))} exited with {process.returncode}"
 
     def _runs(self, pipes: Path) -> bool:
         """Returns whether a daemon has its pipes in this folder."""
