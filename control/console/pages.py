@@ -4,7 +4,7 @@ The figures are those of the views, so those of ``tidegate status``. Records of 
 ages, only points in time: they stay equal while nothing changes, and an unchanged page is not sent again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -17,6 +17,7 @@ from tidegate.control.views.functions import (
     ExplainView,
     FunctionView,
     ReplicaView,
+    RevisionView,
     RolloutView,
     SeriesView,
     SplitView,
@@ -110,6 +111,18 @@ class DecisionRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdleRow:
+    """The replicas of one group that have no work now, and what the states take and hold in which they may be."""
+
+    accelerator: str
+    revision: str
+    now: str
+    """``1 ready without work, 2 asleep``; ``cold`` if there is no replica."""
+    states: str | None
+    """Measured times of starts and wakes and what sleep holds, as in ``explain``; None before the first start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionPage:
     """One function. ``series`` holds the points since the browser's last ones."""
 
@@ -120,6 +133,8 @@ class FunctionPage:
     """Newest first."""
     cold_starts: tuple[ColdStartView, ...]
     """Newest first."""
+    idle: tuple[IdleRow, ...]
+    """Groups that have replicas, or have had one."""
     split: SplitView
     rollout: RolloutView | None
     """The rollout under way, or the last one."""
@@ -300,11 +315,29 @@ def function_page(
         summary=explained.summary or summary(view),
         decisions=tuple(_decision(each) for each in reversed(explained.decisions)),
         cold_starts=tuple(reversed(starts)),
+        idle=tuple(row for each in view.revisions for row in _idle(each)),
         split=split,
         rollout=rollout,
         buttons=buttons(split, rollout),
         series=series,
     )
+
+
+def _idle(revision: RevisionView) -> Iterator[IdleRow]:
+    for group in revision.groups:
+        here = [each for each in revision.replicas if each.accelerator == group.accelerator and each.state != "failed"]
+        if not here and group.idle_states is None:
+            continue
+        ready = sum(each.state == "ready" and each.in_flight == 0 for each in here)
+        asleep = sum(each.state == "asleep" for each in here)
+        counts = ((ready, "ready without work"), (asleep, "asleep"))
+        now = ", ".join(f"{count} {word}" for count, word in counts if count)
+        yield IdleRow(
+            accelerator=group.accelerator,
+            revision=revision.id,
+            now=now or ("none is idle" if here else "cold"),
+            states=group.idle_states,
+        )
 
 
 def _decision(decision: Decision) -> DecisionRow:

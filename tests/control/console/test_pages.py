@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.control.api.test_summary import REVISION, VIEW
+from tests.control.api.test_summary import GROUP, REVISION, VIEW
 from tidegate.control.console.pages import (
     SlaState,
     accelerators,
@@ -266,3 +266,28 @@ def test_a_functions_page_has_its_decisions_in_words_newest_first() -> None:
     assert page.decisions[0].reasons[0].startswith("capped_by_max: ") and "3 wanted" in page.decisions[0].reasons[0]
     assert [each.at for each in page.cold_starts] == [2.0, 1.0]
     assert (page.function.last_log, page.summary) == ((), ("why",))
+
+
+def test_a_functions_page_has_the_state_of_its_idle_replicas_by_group_with_what_was_measured() -> None:
+    measured = "a start takes 2.1 s: surplus ones sleep (a wake takes 12.5 ms, holds 0.23 % of a place) for 16.3 min"
+    idle, busy, unseen = (replica(f"r{count}", in_flight=count) for count in (0, 1, None))
+    paused, broken = replica("s", state="asleep", in_flight=None), replica("b", state="failed")
+
+    def rows(*replicas: ReplicaView, states: str | None = measured) -> list[tuple[str, str, str, str | None]]:
+        groups = (replace(GROUP, accelerator="cpu", idle_states=states), replace(GROUP, accelerator="t4"))
+        view = replace(VIEW, revisions=(replace(REVISION, replicas=replicas, groups=groups),))
+        explained = ExplainView(function="echo", text="", decisions=(), summary=())
+        page = function_page(
+            view, explained, (), ALONE, None, SeriesView(function="echo", step_s=1, lines=(), refused=0)
+        )
+        return [(each.accelerator, each.revision, each.now, each.states) for each in page.idle]
+
+    def row(now: str, states: str | None = measured) -> list[tuple[str, str, str, str | None]]:
+        return [("cpu", "echo-00001", now, states)]
+
+    assert rows(idle, busy, paused, paused) == row("1 ready without work, 2 asleep")
+    assert rows(paused) == row("1 asleep")
+    assert rows(busy, unseen) == row("none is idle")
+    assert rows(broken) == rows() == row("cold")
+    assert rows(idle, states=None) == row("1 ready without work", None)
+    assert rows(states=None) == [], "nothing has started there"

@@ -50,6 +50,11 @@ export class FunctionPage {
       { title: "Slots", number: true, wide: true, cell: (row) => row.limit === null ? "?" : row.limit === 0 ? "no limit" : row.limit },
       { title: "Price/h", number: true, wide: true, cell: (row) => number(row.price_per_hour) },
     ], "No group yet.");
+    this.idle = new Table("Idle replicas", [
+      { title: "Group", cell: (row) => ({ text: row.accelerator, note: row.revision }) },
+      { title: "Now", cell: (row) => row.now },
+      { title: "Measured", cell: (row) => row.states ?? "no start was measured yet" },
+    ], "No replica yet.");
     this.decisions = new Table("Decisions", [
       { title: "At", cell: (row) => ({ text: clock(row.at), kind: "plain" }) },
       { title: "Wanted", number: true, cell: (row) => row.desired ?? "hold" },
@@ -78,6 +83,7 @@ export class FunctionPage {
       h("section", {}, h("h2", {}, "Why it has its size"), this.summary),
       h("section", {}, h("h2", {}, "Live"), ranges, h("div", { class: "charts" }, ...Object.values(this.charts).map((chart) => chart.element))),
       h("section", {}, h("h2", {}, "Groups"), this.groups.element,
+        h("h3", {}, "Idle replicas"), this.idle.element,
         h("h3", {}, "Inferences per request, last minute"), this.sizes.element),
       h("section", {}, h("h2", {}, "Revisions and rollouts"), this.rollouts.element),
       h("section", {}, h("h2", {}, "Decisions"), this.decisions.element),
@@ -118,6 +124,7 @@ export class FunctionPage {
     const several = view.revisions.length > 1;
     this.groups.update(view.revisions.flatMap((revision) => revision.groups.map((group) => ({ ...group, revision: several ? revision.id : "" }))),
       (row) => `${row.revision} ${row.accelerator}`);
+    this.idle.update(data.idle.map((row) => ({ ...row, revision: several ? row.revision : "" })), (row) => `${row.revision} ${row.accelerator}`);
     this.sizes.update(view.traffic.sizes, (row) => String(row[0]));
     this.decisions.update(data.decisions, (row) => `${row.at} ${row.revision}`);
     refill(this.starts, JSON.stringify(data.cold_starts), () => coldStarts(data.cold_starts));
