@@ -128,7 +128,7 @@ class Chain:
         else:
             ex.context = state = state_with_new_id(head, target, given, self._rng)
         tracer = self._tracer
-        if tracer is not None and head.traced != UNSAMPLED and tracer.samples(head) and (target.is_work or is_rpc):
+        if tracer is not None and head.traced != UNSAMPLED and (target.is_work or is_rpc):
             state.trace = tracer.begin(head)
         if is_rpc:
             if self._grpc.takes(ex, state, self._function_known):
@@ -332,7 +332,7 @@ class Chain:
             lines = router.lines_with(ex.inferences, deadline - now)
         id_line = state.id_line
         if state.trace is not None:
-            id_line = state.trace.forwarded(id_line, replica.id, state.group, now)
+            id_line = state.trace.forwarded(ex, id_line, replica.id, state.group, now)
         target = state.target
         ex.forward(
             self._pool_of(replica.address),
@@ -383,7 +383,8 @@ class Chain:
         timing = head.control(headers.TIMING)
         if state.trace is not None:
             state.trace.answered(bind.replica.id, status, timing, self._clock())
-            state.trace.cold = self._cold_starts.waited_for(bind.replica.id, ex.received)
+            if state.bound_at > ex.received:
+                state.trace.waited_for(self._cold_starts.waited_for(bind.replica.id, ex.received))
         if state.target.variant_line:
             head_lines = self._cold_starts.lines(bind.replica.id, ex.received, state.bound_at, timing, self._clock())
             return b"x-request-id: %b\r\n%b%b" % (state.request_id, state.target.variant_line, head_lines)
@@ -442,7 +443,7 @@ class Chain:
             if self._access_log is not None and not state.is_uncounted:
                 self._access_log.ended(ex, state)
         if state.trace is not None and self._tracer is not None and not state.is_uncounted:
-            trace_end(ex, state, state.trace, self._tracer)
+            trace_end(ex, state, state.trace)
         if self._room_state.out or self._room_state.unsettled:
             self.flush()
 

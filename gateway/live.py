@@ -324,7 +324,7 @@ class GatewayWorker:
             ratio=self._config.tracing_ratio,
             rng=self._rng,
             offset=LiveClock().now() - monotonic(),
-            put=self._spans.put,
+            put=self._spans.add,
         )
 
     def _sweep(self, now: float) -> None:

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Final
 from tidegate.gateway.access_log.records import BATCH, AccessLog
 from tidegate.gateway.answers.grpc import GrpcFrontend
 from tidegate.gateway.counting.counters import RevisionCounters
-from tidegate.gateway.counting.outcomes import Ending, ending_of
+from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.routing.request_state import RequestState
-from tidegate.gateway.tracing.facts import Asked
-from tidegate.gateway.tracing.trace import Trace, Tracer
+from tidegate.gateway.tracing.trace import Trace
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
@@ -28,16 +27,34 @@ def begin_unbounded(ex: "Exchange", state: RequestState, head: AnyResponseHead, 
         state.counters.streaming += 1
 
 
-def trace_end(ex: "Exchange", state: RequestState, trace: Trace, tracer: Tracer) -> None:
-    """Passes on what the trace of a request shows of its end."""
+def trace_end(ex: "Exchange", state: RequestState, trace: Trace) -> None:
+    """Passes on what is known of a traced request at its end."""
     head, router, counters = ex.head, state.target.router, state.counters
-    ending = ending_of(state.ending, ex.status, is_truncated=ex.truncated).value
-    tracer.ended(
-        ex,
-        trace,
-        None if router is None else router.name,
-        None if counters is None else counters.revision,
-        Asked(head.method, head.target, head.host, ex.is_rpc, ex.inferences, state.request_id, ending),
+    trace.tracer.put(
+        (
+            trace.count(is_counted=counters is not None),
+            trace.parent,
+            trace.state,
+            trace.span_id,
+            ex.received,
+            ex.ended,
+            ex.status,
+            None if router is None else router.name,
+            None if counters is None else counters.revision,
+            trace.attempts,
+            trace.answers,
+            trace.cold,
+            (
+                head.method,
+                head.target,
+                head.host,
+                ex.is_rpc,
+                ex.inferences,
+                state.request_id,
+                state.ending,
+                ex.truncated,
+            ),
+        )
     )
 
 
@@ -71,17 +88,20 @@ def count_end(
     counters.ended_well(state.group, inferences, end - received, target_s, is_slow)
     trace = state.trace
     if trace is not None:
-        counters.sampled(trace.trace_id, end - received, ended + trace.offset)
+        counters.sampled(trace.parent, end - received, ended + trace.tracer.offset)
     if log is None or state.is_uncounted:
         return
     rows = log.rows
-    if rows is None or trace is not None or tokens is not None:  # Tokens may have made a broken answer a whole one.
+    if rows is None or tokens is not None:  # Tokens may have made a broken answer a whole one.
         log.ended(ex, state)
         return
-    try:  # Quicker than ``get`` for one that is there.
-        place = log.places[state.replica]
-    except KeyError:
-        place = log.place(counters, state.replica)
+    if trace is None:
+        try:  # Quicker than ``get`` for one that is there.
+            place = log.places[state.replica]
+        except KeyError:
+            place = log.place(counters, state.replica)
+    else:
+        place = log.place_sampled(counters, state.replica, trace.parent)
     head = ex.head
     rows.append(  # As ``records.row``, without the call and with what is known here: this is the hot path.
         (

@@ -1,11 +1,11 @@
 """What observing costs the gateway: metrics, access log and traces of 1% of the requests, against tracing and log off.
 
-    python -m benchmarks.micro.tracing_bench [--load post] [--rounds 100] [--instructions]
+    python -m benchmarks.micro.tracing_bench [--load post] [--rounds 100] [--every 100] [--instructions]
 
 The worlds of ``gateway_bench``, in turns in one process: ``off``; ``unsampled`` (tracing on, no request is sampled);
-``traced`` (1% traced, their spans packed for the process that exports them); ``observed`` (as ``traced``, and every
-request is in the access log). Metrics are counted in all of them. Prints one JSON line: microseconds in the best round,
-and the throughput of each as a ratio to ``off``.
+``traced`` (one of ``--every`` traced, their spans packed for the process that exports them); ``observed`` (as
+``traced``, and every request is in the access log). Metrics are counted in all of them. Prints one JSON line:
+microseconds in the best round, and the throughput of each as a ratio to ``off``.
 
 With ``--instructions`` each world runs under callgrind instead, which no other program disturbs: instructions per
 request, from the difference of two lengths of run. Needs ``valgrind``.
@@ -35,8 +35,6 @@ from tidegate.gateway.tracing.batches import SpanBatches
 from tidegate.gateway.tracing.trace import Tracer
 
 WORLDS: Final = ("off", "unsampled", "traced", "observed")
-EVERY: Final = 100
-"""One request of so many is sampled."""
 CALLGRIND: Final = ("valgrind", "--tool=callgrind")
 MODULE: Final = "benchmarks.micro.tracing_bench"
 SHORT, LONG = 2, 5
@@ -51,21 +49,21 @@ def _taken(batches: Batches[Any]) -> None:
 class World:
     """A gateway that observes so much."""
 
-    def __init__(self, name: str, load: str, services: LoopServices) -> None:
+    def __init__(self, name: str, load: str, every: int, services: LoopServices) -> None:
         self._batches: list[Batches[Any]] = []
         tracer = log = None
         if name != "off":
-            ratio = 0.0 if name == "unsampled" else 1.0 / EVERY
+            ratio = 0.0 if name == "unsampled" else 1.0 / every
             rng = random.Random(3)
             spans = SpanBatches(_taken)
-            tracer = Tracer(ratio=ratio, rng=rng, offset=0.0, put=spans.put)
+            tracer = Tracer(ratio=ratio, rng=rng, offset=0.0, put=spans.add)
             self._batches.append(spans)
         if name == "observed":
             log = AccessLog(1.0, rng=random.Random(4), take=_taken)
             self._batches.append(log)
         pool = UpstreamPool("127.0.0.1:1", services)
         core = core_on(pool, 1, access_log=log, tracer=tracer)
-        self._bench = Bench(core.chain, pool, load, services, sampled_every=0 if name == "unsampled" else EVERY)
+        self._bench = Bench(core.chain, pool, load, services, sampled_every=0 if name == "unsampled" else every)
 
     def round(self) -> float:
         """Sends every request once; CPU seconds, with those of the last batches."""
@@ -77,10 +75,10 @@ class World:
         return passed + time.process_time() - begun
 
 
-async def in_turns(load: str, rounds: int) -> dict[str, float]:
+async def in_turns(load: str, rounds: int, every: int) -> dict[str, float]:
     """Microseconds per request of each world, in its best round."""
     services = LoopServices(asyncio.get_running_loop())
-    worlds = {name: World(name, load, services) for name in WORLDS}
+    worlds = {name: World(name, load, every, services) for name in WORLDS}
     quiet_collector()
     best = dict.fromkeys(WORLDS, 1e9)
     for _ in range(rounds):
@@ -90,21 +88,21 @@ async def in_turns(load: str, rounds: int) -> dict[str, float]:
     return {name: seconds / VARIANTS * 1e6 for name, seconds in best.items()}
 
 
-async def alone(name: str, load: str, rounds: int) -> None:
+async def alone(name: str, load: str, rounds: int, every: int) -> None:
     """Runs one world: what callgrind counts."""
     services = LoopServices(asyncio.get_running_loop())
-    world = World(name, load, services)
+    world = World(name, load, every, services)
     quiet_collector()
     for _ in range(rounds):
         world.round()
     services.close()
 
 
-def instructions(name: str, load: str) -> int:
+def instructions(name: str, load: str, every: int) -> int:
     """Instructions per request of one world. Raises RuntimeError if valgrind cannot count them."""
     counts = []
     for rounds in (SHORT, LONG):
-        words = ["--world", name, "--load", load, "--rounds", str(rounds)]
+        words = ["--world", name, "--load", load, "--rounds", str(rounds), "--every", str(every)]
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
                 [*CALLGRIND, f"--callgrind-out-file={folder}/out", sys.executable, "-m", MODULE, *words],
@@ -124,22 +122,24 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--load", choices=LOADS, default="post")
     parser.add_argument("--rounds", type=int, default=100, help=f"of {VARIANTS} requests; the best one counts")
+    parser.add_argument("--every", type=int, default=100, help="one request of so many is sampled")
     parser.add_argument("--instructions", action="store_true")
     parser.add_argument("--world", choices=WORLDS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     keep_memory()
     if arguments.world is not None:
-        asyncio.run(alone(arguments.world, arguments.load, arguments.rounds))
+        asyncio.run(alone(arguments.world, arguments.load, arguments.rounds, arguments.every))
         return
     if arguments.instructions:
-        costs: dict[str, float] = {name: instructions(name, arguments.load) for name in WORLDS}
+        costs: dict[str, float] = {name: instructions(name, arguments.load, arguments.every) for name in WORLDS}
         unit = "instructions"
     else:
-        costs = asyncio.run(in_turns(arguments.load, arguments.rounds))
+        costs = asyncio.run(in_turns(arguments.load, arguments.rounds, arguments.every))
         unit = "us"
     row = {
         "benchmark": "tracing",
         "load": arguments.load,
+        "every": arguments.every,
         "unit": f"{unit} per request",
         **{name: round(cost, 2) for name, cost in costs.items()},
         "throughput": {name: round(costs["off"] / cost, 4) for name, cost in costs.items() if name != "off"},

@@ -78,7 +78,7 @@ class _Form:
             if len(self._kept) >= KEPT_TEXTS:
                 self._kept.clear()
             self._kept[common] = found = self._made(*common)
-        return found if note is None or note[4] is None else (found[0], self._traced(found[1], note[4]), found[2])
+        return found if note is None or note[4] is None else (found[0], self._traced(found[1], note[4][3:35]), found[2])
 
     def _traced(self, last: bytes, trace_id: bytes) -> bytes:
         """Returns the end of a line with a trace id in the place of none."""
@@ -91,7 +91,7 @@ class _Form:
 
     def _made(self, origin: Origin, method: bytes, path: bytes, status: int) -> Texts:
         function, revision, replica, note = origin
-        uncounted, asked, ending, is_truncated, trace_id = note or NOTHING
+        uncounted, asked, ending, is_truncated, traceparent = note or NOTHING
         variant = None
         if uncounted is not None:
             function = uncounted
@@ -109,7 +109,7 @@ class _Form:
         )
         last = (
             ("ending", quoted(ending_of(ending, status, is_truncated=is_truncated).value)),
-            ("trace", none if trace_id is None else quoted(trace_id.decode())),
+            ("trace", none if traceparent is None else quoted(traceparent[3:35].decode())),
         )
         texts = ["".join(self._pair(name, value) for name, value in pairs) for pairs in (front, last)]
         return texts[0].encode(), (texts[1] + ("}\n" if self._is_json else "\n")).encode(), bool(replica)

@@ -29,8 +29,8 @@ BUFFERED_BYTES: Final = 1 << 20
 
 Note = tuple[str | None, str | None, Ending | None, bool, bytes | None]
 """What few requests have: the function of one that was not counted for a revision, the function that was asked for if
-another one served in its place, the ending that the status does not show, whether the answer broke off, and the trace
-id if it is sampled."""
+another one served in its place, the ending that the status does not show, whether the answer broke off, and a
+``traceparent`` with its trace id if it is sampled."""
 NOTHING: Final[Note] = (None, None, None, False, None)
 """The note of most requests."""
 Origin = tuple[str | None, str | None, str, Note | None]
@@ -67,7 +67,8 @@ class AccessLog(Batches[Any]):
         self._sampling = sampling
         self._rng = rng
         self.rows: list[Row] | None = self._records if sampling >= 1.0 and target_bytes <= LONG_BYTES else None
-        """Takes the rows of requests without a note (``count_end``); None while each must be looked at."""
+        """Takes the rows of requests without a note, or with a trace alone (``count_end``); None while each must be
+        looked at."""
         self._origins: list[Origin] = []
         self.places: dict[str, int] = {}
         """Where the origins without a note are, by the replicas' ids."""
@@ -80,13 +81,14 @@ class AccessLog(Batches[Any]):
         """A request has ended: it gets a line if it is sampled."""
         if self._sampling < 1.0 and self._rng.random() >= self._sampling:
             return
-        router, counters, trace, rows = state.target.router, state.counters, state.trace, self._records
+        router, counters, trace = state.target.router, state.counters, state.trace
+        rows = self._records
         note = (
             None if router is None or counters is not None else router.name,
             state.target.asked or None,
             state.ending,
             ex.truncated,
-            None if trace is None else trace.trace_id,
+            None if trace is None else trace.parent,
         )
         if counters is None or note != NOTHING:
             place = self._add_origin(counters, state.replica, note)
@@ -104,6 +106,12 @@ class AccessLog(Batches[Any]):
         if replica:  # The others are of any revision.
             self.places[replica] = place
         return place
+
+    def place_sampled(self, counters: "RevisionCounters", replica: str, traceparent: bytes) -> int:
+        """Adds the origin of a sampled request without another note and returns its place."""
+        origins = self._origins
+        origins.append((counters.function, counters.revision, replica, (None, None, None, False, traceparent)))
+        return len(origins) - 1
 
     def _add_origin(self, counters: "RevisionCounters | None", replica: str, note: Note | None) -> int:
         function, revision = (None, None) if counters is None else (counters.function, counters.revision)

@@ -12,6 +12,7 @@ of five ways, so ``arrivals = answered + failed + refused + expired + cancelled 
 Waiting is counted by the room itself and only copied from there.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
@@ -30,6 +31,8 @@ KEPT_LATENCIES = 4096
 """Latencies of one revision that are kept until the next sample, the newest ones."""
 FRESH_LATENCIES = 256
 """Latencies of one group that wait for their histogram at most. Our choice: their turn takes some 30 microseconds."""
+FRESH_SAMPLED = 64
+"""Sampled requests of one revision that wait for their bucket at most. Our choice."""
 
 Waiting = Callable[[str], RoomCounts | None]
 """Returns the room's figures of a revision's waiting requests."""
@@ -101,12 +104,13 @@ class RevisionCounters:
     """Counters of one revision; the chain holds a reference per request and adds to it."""
 
     __slots__ = (
+        "_exemplars",
+        "_sampled",
         "answered",
         "arrivals_inferences",
         "circuit_refusals",
         "dropped",
         "ended_by",
-        "exemplars",
         "function",
         "groups",
         "hedges",
@@ -163,8 +167,9 @@ class RevisionCounters:
         revision that has left the route table, and cumulative figures must not decrease while its last requests end."""
         self.shadow: ShadowCounters | None = None
         """Set once the revision was to get a copy of another revision's request."""
-        self.exemplars: dict[str, Exemplar] = {}
-        """The newest sampled request of each bucket of its durations, by ``le``."""
+        self._exemplars: dict[str, Exemplar] = {}
+        self._sampled: list[tuple[bytes, float, float]] = []
+        """Sampled requests that the exemplars do not have yet."""
         self.tokens: TokenCounters | None = None
         """Set with the first request with counted tokens."""
 
@@ -218,9 +223,26 @@ class RevisionCounters:
         if len(counters.fresh) >= FRESH_LATENCIES:
             counters.settle()
 
-    def sampled(self, trace_id: bytes, latency_s: float, unix: float) -> None:
+    def sampled(self, traceparent: bytes, latency_s: float, unix: float) -> None:
         """Takes a traced request that was answered, as the exemplar of its bucket."""
-        self.exemplars[metrics.bucket_of(metrics.DURATION, latency_s)] = (trace_id.decode(), latency_s, unix)
+        sampled = self._sampled
+        sampled.append((traceparent, latency_s, unix))
+        if len(sampled) >= FRESH_SAMPLED:
+            self._settle_sampled()
+
+    def _settle_sampled(self) -> None:
+        edges, unit = metrics.DURATION.edges, metrics.DURATION.unit
+        newest = {bisect_right(edges, int(each[1] / unit)): each for each in self._sampled}
+        for traceparent, latency_s, unix in newest.values():
+            label = metrics.bucket_of(metrics.DURATION, latency_s)
+            self._exemplars[label] = traceparent[3:35].decode(), latency_s, unix
+        self._sampled.clear()
+
+    @property
+    def exemplars(self) -> dict[str, Exemplar]:
+        """The newest sampled request of each bucket of its durations, by ``le``."""
+        self._settle_sampled()
+        return self._exemplars
 
     def ended(self, ending: Ending, group: str, inferences: int) -> None:
         """Counts a request that ended otherwise; ``group`` is empty if it reached no replica."""

@@ -194,6 +194,8 @@ class Shadows:
         if copy is None:
             self._skip(pair)
             return
+        if state.trace is not None:
+            copy.head = copy.head.without_trace()  # Its span is that of the request itself.
         copy.context = pair
         pair.served.begins(head)
         self._tap_response(ex, pair.served.read)

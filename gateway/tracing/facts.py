@@ -1,30 +1,41 @@
-"""What a worker knows of a traced request at its end. The process that exports spans makes them of it (``spans.py``):
-that costs a worker as much as the request itself. Pure."""
-
-import random
-from binascii import hexlify
+"""What a worker knows of a traced request at its end, as it passes it on and as the process that exports spans reads it
+(``spans.py`` makes them there). A worker makes tuples: an object with names costs it ten times as much. Pure."""
 
 import msgspec
 
+from tidegate.gateway.counting.outcomes import Ending
 
-class Attempt(msgspec.Struct, array_like=True):
-    """One replica that a request was sent to. Times are seconds on the worker's clock."""
+Attempt = tuple[str, str, float, int]
+"""One replica that a request was sent to: its id and group, when, and the span that the replica sees as its parent.
+Times are seconds on the worker's clock."""
+Answer = tuple[str, float, int, bytes | None]
+"""The head of a replica's answer that was accepted: the replica's id, when, status, and its ``tidegate-timing``, the
+time in queue_proxy and in the model server up to the head; None if it reported none."""
+Cold = tuple[float, list[tuple[str, float]]]
+"""When the replica that it waited for became ready, and the phases before with their seconds."""
+Asked = tuple[bytes, bytes, bytes, bool, int, bytes, Ending | None, bool]
+"""What only the request of a client has, not that of a stage: method, target, host, whether it is a gRPC call,
+inferences, request id, the ending that the status does not show, whether the answer broke off."""
+Traced = tuple[
+    int,
+    bytes,
+    bytes,
+    int,
+    float,
+    float,
+    int,
+    str | None,
+    str | None,
+    list[Attempt],
+    list[Answer],
+    Cold | None,
+    Asked | None,
+]
+"""The values of ``Facts``, in their order."""
 
-    replica: str
-    group: str
-    at: float
-    span_id: bytes
-    """What the replica sees as its parent."""
-    answered_at: float | None = None
-    """When the head of its answer was accepted; None if it was not."""
-    status: int = 0
-    timing: bytes | None = None
-    """Its ``tidegate-timing``: the time in queue_proxy and in the model server up to the head; None if it reported
-    none."""
 
-
-class Asked(msgspec.Struct, array_like=True, frozen=True):
-    """What only the request of a client has, not that of a stage."""
+class AskedFacts(msgspec.Struct, array_like=True, frozen=True):
+    """The values of ``Asked`` by name."""
 
     method: bytes
     target: bytes
@@ -32,18 +43,20 @@ class Asked(msgspec.Struct, array_like=True, frozen=True):
     is_rpc: bool
     inferences: int
     request_id: bytes
-    ending: str
+    ending: Ending | None
+    is_truncated: bool
 
 
-class Traced(msgspec.Struct, array_like=True, frozen=True):
-    """A request that is over, or a stage of a pipeline.
+class Facts(msgspec.Struct, array_like=True, frozen=True):
+    """A request that is over, or a stage of a pipeline."""
 
-    ``trace_id`` (32), ``span_id`` and ``parent_id`` (16, or empty: a root) are hexadecimal digits."""
-
-    trace_id: bytes
-    span_id: bytes
-    parent_id: bytes
-    trace_state: str
+    spans: int
+    """The number of its spans."""
+    parent: bytes
+    """A valid ``traceparent``. If that of its parent span is 0 it has none: it is the root."""
+    trace_state: bytes
+    span_id: int
+    """0: no other span names it. Not 0: a pipeline's request."""
     received: float
     ended: float
     status: int
@@ -52,21 +65,24 @@ class Traced(msgspec.Struct, array_like=True, frozen=True):
     """None if the request named none."""
     revision: str | None
     """None if it was not counted."""
-    has_waited: bool
-    """It was in the waiting room, or could have been. A pipeline's request was not: its stages were."""
     attempts: list[Attempt]
-    cold: tuple[float, list[tuple[str, float]]] | None
-    """When the replica that it waited for became ready, and the phases before with their seconds."""
-    asked: Asked | None
+    answers: list[Answer]
+    cold: Cold | None
+    asked: AskedFacts | None
     """None: it is a stage."""
 
     @property
-    def spans(self) -> int:
-        """The number of its spans."""
-        waits = 1 + (0 if self.cold is None else len(self.cold[1])) if self.has_waited else 0
-        return 1 + waits + sum(1 if each.answered_at is None or each.timing is None else 3 for each in self.attempts)
+    def trace_id(self) -> bytes:
+        """32 hexadecimal digits."""
+        return self.parent[3:35]
 
+    @property
+    def parent_id(self) -> bytes:
+        """16 hexadecimal digits; empty: it is the root."""
+        found = self.parent[36:52]
+        return found if found.strip(b"0") else b""
 
-def new_span_id(rng: random.Random) -> bytes:
-    """Returns 16 hexadecimal digits that are not all 0."""
-    return hexlify((rng.getrandbits(64) or 1).to_bytes(8, "big"))
+    @property
+    def has_waited(self) -> bool:
+        """It was in the waiting room, or could have been. A pipeline's request was not: its stages were."""
+        return self.revision is not None and not self.span_id

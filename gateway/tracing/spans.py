@@ -18,7 +18,8 @@ phases of its start on the slot channel: neither needs a clock that agrees with 
 import random
 from typing import Final
 
-from tidegate.gateway.tracing.facts import Asked, Attempt, Traced, new_span_id
+from tidegate.gateway.counting.outcomes import ending_of
+from tidegate.gateway.tracing.facts import Answer, AskedFacts, Attempt, Facts
 from tidegate.gateway.tracing.otlp import CLIENT, INTERNAL, SERVER, Attributes, Span, Value
 
 GATEWAY: Final = "tidegate-gateway"
@@ -41,21 +42,27 @@ class Spans:
         self._worker = worker
         self._scheme = scheme
 
-    def made(self, traced: Traced) -> list[Span]:
+    def made(self, traced: Facts) -> list[Span]:
         """Returns all spans of a request, or of a stage; as many as ``traced.spans``."""
         asked = traced.asked
-        found = [self._stage(traced) if asked is None else self._request(traced, asked)]
+        own = _digits(traced.span_id) if traced.span_id else self._drawn()
+        found = [self._stage(traced, own) if asked is None else self._request(traced, asked, own)]
         if traced.has_waited:
-            found += self._waiting(traced)
+            found += self._waiting(traced, own)
         attempts = traced.attempts
+        last = {attempt[0]: number for number, attempt in enumerate(attempts)}
+        answers = {last[answer[0]]: answer for answer in traced.answers}
         for number, attempt in enumerate(attempts):
             follower = attempts[number + 1] if number + 1 < len(attempts) else None
-            found += self._attempt(traced, attempt, number, follower)
+            found += self._attempt(traced, own, attempt, answers.get(number), number, follower)
         return found
+
+    def _drawn(self) -> bytes:
+        return _digits(self._rng.getrandbits(64) or 1)
 
     def _span(
         self,
-        traced: Traced,
+        traced: Facts,
         name: str,
         parent_id: bytes,
         start: float,
@@ -75,17 +82,17 @@ class Spans:
             name=name,
             kind=kind,
             trace_id=traced.trace_id,
-            span_id=new_span_id(self._rng) if span_id is None else span_id,
+            span_id=self._drawn() if span_id is None else span_id,
             parent_id=parent_id,
             start=start + self._offset,
             end=end + self._offset,
             attributes=attributes,
             is_error=is_error,
-            trace_state=traced.trace_state,
+            trace_state=traced.trace_state.decode("latin-1"),
             own=own,
         )
 
-    def _stage(self, traced: Traced) -> Span:
+    def _stage(self, traced: Facts, own: bytes) -> Span:
         name = traced.function or ""
         attributes: list[tuple[str, Value]] = [("tidegate.function", name)]
         if traced.revision is not None:
@@ -99,12 +106,13 @@ class Spans:
             traced.received,
             traced.ended,
             tuple(attributes),
-            span_id=traced.span_id,
+            span_id=own,
             is_error=traced.status >= 500,
         )
 
-    def _request(self, traced: Traced, asked: Asked) -> Span:
-        status, ending = traced.status, asked.ending
+    def _request(self, traced: Facts, asked: AskedFacts, own: bytes) -> Span:
+        status = traced.status
+        ending = ending_of(asked.ending, status, is_truncated=asked.is_truncated).value
         path = asked.target.partition(b"?")[0].decode("latin-1")
         method = asked.method.decode("latin-1") if asked.method in _KNOWN_METHODS else "_OTHER"
         attributes: list[tuple[str, Value]] = [
@@ -133,15 +141,15 @@ class Spans:
             traced.received,
             traced.ended,
             tuple(attributes),
-            span_id=traced.span_id,
+            span_id=own,
             kind=SERVER,
             is_error=is_error,
             own=(("tidegate.request.id", asked.request_id.decode("latin-1")),),
         )
 
-    def _waiting(self, traced: Traced) -> list[Span]:
-        until = traced.attempts[0].at if traced.attempts else traced.ended
-        waiting = self._span(traced, "waiting room", traced.span_id, traced.received, until)
+    def _waiting(self, traced: Facts, own: bytes) -> list[Span]:
+        until = traced.attempts[0][2] if traced.attempts else traced.ended
+        waiting = self._span(traced, "waiting room", own, traced.received, until)
         found = [waiting]
         if traced.cold is not None:
             end, known = traced.cold
@@ -154,7 +162,7 @@ class Spans:
                         waiting.span_id,
                         start,
                         start + seconds,
-                        (("tidegate.cold_start.phase", name), ("tidegate.replica", traced.attempts[-1].replica)),
+                        (("tidegate.cold_start.phase", name), ("tidegate.replica", traced.attempts[-1][0])),
                         service=CONTROL,
                         instance="control",
                     )
@@ -162,35 +170,41 @@ class Spans:
                 start += seconds
         return found
 
-    def _attempt(self, traced: Traced, attempt: Attempt, number: int, follower: Attempt | None) -> list[Span]:
-        attributes: list[tuple[str, Value]] = [
-            ("tidegate.replica", attempt.replica),
-            ("tidegate.group", attempt.group),
-        ]
+    def _attempt(
+        self,
+        traced: Facts,
+        own: bytes,
+        attempt: Attempt,
+        answer: Answer | None,
+        number: int,
+        follower: Attempt | None,
+    ) -> list[Span]:
+        replica, group, at, span_id = attempt
+        _, answered_at, status, timing = answer or (replica, None, 0, None)
+        seen = _digits(span_id)
+        attributes: list[tuple[str, Value]] = [("tidegate.replica", replica), ("tidegate.group", group)]
         if number:
             attributes.append(("http.request.resend_count", number))
-        if attempt.status:
-            attributes.append(("http.response.status_code", attempt.status))
-        answered_at = attempt.answered_at
-        is_measured = answered_at is not None and attempt.timing is not None
-        end = traced.ended if answered_at is not None or follower is None else follower.at
+        if status:
+            attributes.append(("http.response.status_code", status))
+        end = traced.ended if answered_at is not None or follower is None else follower[2]
         forward = self._span(
             traced,
             "forward",
-            traced.span_id,
-            attempt.at,
+            own,
+            at,
             end,
             tuple(attributes),
-            span_id=None if is_measured else attempt.span_id,
+            span_id=seen if timing is None else None,
             kind=CLIENT,
-            is_error=answered_at is None or attempt.status >= 500,
+            is_error=answered_at is None or status >= 500,
         )
-        if answered_at is None or attempt.timing is None:
+        if answered_at is None or timing is None:
             return [forward]
-        queue_s, model_s = _times(attempt.timing)
-        model_from = max(attempt.at, answered_at - model_s)
-        queue_from = max(attempt.at, model_from - queue_s)
-        at_replica: Attributes = (("tidegate.replica", attempt.replica),)
+        queue_s, model_s = _times(timing)
+        model_from = max(at, answered_at - model_s)
+        queue_from = max(at, model_from - queue_s)
+        at_replica: Attributes = (("tidegate.replica", replica),)
         proxy = self._span(
             traced,
             "queue_proxy",
@@ -199,7 +213,7 @@ class Spans:
             answered_at,
             at_replica,
             service=QUEUE_PROXY,
-            instance=attempt.replica,
+            instance=replica,
         )
         model = self._span(
             traced,
@@ -208,15 +222,19 @@ class Spans:
             model_from,
             answered_at,
             at_replica,
-            span_id=attempt.span_id,
+            span_id=seen,
             kind=CLIENT,
             service=QUEUE_PROXY,
-            instance=attempt.replica,
+            instance=replica,
         )
         return [forward, proxy, model]
 
     def __repr__(self) -> str:
         return f"<Spans of {self._worker}>"
+
+
+def _digits(span_id: int) -> bytes:
+    return b"%016x" % span_id
 
 
 def _times(timing: bytes) -> tuple[float, float]:

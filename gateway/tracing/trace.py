@@ -1,170 +1,150 @@
 """The trace of a sampled request: W3C Trace Context in and out, and what its spans are made of at its end. Pure.
 
-The ``traceparent`` that goes to the replica names the innermost span that is known for it (``spans.py`` shows all).
+The ``traceparent`` that goes to the replica names the innermost span that is known for it (``spans.py`` shows all). One
+request in a hundred comes here, so none of this code is in the processor's cache: a worker keeps what it has at hand,
+and the process that exports spans works out the rest (``facts.py``).
 """
 
 import random
-from binascii import hexlify
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gateway.tracing.facts import Asked, Attempt, Traced, new_span_id
+from tidegate.gateway.tracing.facts import Answer, Attempt, Cold, Traced
 from tidegate.records.replica_state import ColdStartPhases, known_phases
 from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
 
-_NOT_ZERO: Final = 1 << 64 | 1
-_FLAGS: Final = 3
-"""The flags that are passed on: sampled, and random trace id."""
+_ODD_DIGITS: Final = b"13579bdf"
+_RANDOM_DIGITS: Final = b"37bf"
+_ROOT: Final = b"00-%032x-0000000000000000-03"
+"""The ``traceparent`` of a request that has none: sampled, and its trace id is random."""
 
 
 class Trace:
     """The trace of one request while it is here."""
 
-    __slots__ = (
-        "_flags",
-        "_rng",
-        "attempts",
-        "cold",
-        "has_stages",
-        "offset",
-        "parent_id",
-        "span_id",
-        "trace_id",
-        "trace_state",
-    )
+    __slots__ = ("answers", "attempts", "cold", "parent", "span_id", "spans", "state", "tracer")
 
-    def __init__(
-        self,
-        trace_id: bytes,
-        parent_id: bytes,
-        span_id: bytes,
-        flags: int,
-        trace_state: str,
-        rng: random.Random,
-        offset: float,
-    ) -> None:
-        self.trace_id = trace_id
-        self.offset = offset
-        """Unix time less the chain's clock."""
-        self.parent_id = parent_id
-        self.span_id = span_id
-        self.trace_state = trace_state
-        self.attempts: list[Attempt] = []
-        self.cold: tuple[float, ColdStartPhases] | None = None
-        """When the replica that it waited for became ready, and the phases before."""
-        self.has_stages = False
-        """It is of a pipeline's request: its stages wait for slots, not the request."""
-        self._flags = flags
-        self._rng = rng
+    tracer: "Tracer"
+    parent: bytes
+    """The ``traceparent`` that came, or ``_ROOT``."""
+    state: bytes
+    """The ``tracestate`` that came."""
+    span_id: int
+    """That of the request if its stages have spans below it; 0: the exporter draws it."""
+    attempts: list[Attempt]
+    answers: list[Answer]
+    cold: Cold | None
+    spans: int
+    """Its own span and those of its attempts."""
 
     def of_stage(self) -> "Trace":
         """Returns the trace of one stage, if this is that of a pipeline's request."""
-        self.has_stages = True
-        span_id = new_span_id(self._rng)
-        return Trace(self.trace_id, self.span_id, span_id, self._flags, self.trace_state, self._rng, self.offset)
+        if not self.span_id:
+            self.span_id = self.tracer.rng.getrandbits(64) or 1
+        parent = b"00-%b%016x%b" % (self.parent[3:36], self.span_id, self.parent[52:55])
+        return _begun(self.tracer, parent, self.state)
 
-    def forwarded(self, id_line: bytes, replica: str, group: str, now: float) -> bytes:
-        """It goes to a replica: returns ``id_line`` with the ``traceparent`` line behind it."""
-        attempt = Attempt(replica, group, now, new_span_id(self._rng))
-        self.attempts.append(attempt)
-        return b"%btraceparent: 00-%b-%b-%02x\r\n" % (id_line, self.trace_id, attempt.span_id, self._flags)
+    def forwarded(self, ex: "Exchange", id_line: bytes, replica: str, group: str, now: float) -> bytes:
+        """It goes to a replica: its head names the span there, or the line behind ``id_line`` that this returns."""
+        tracer, parent = self.tracer, self.parent
+        span_id = tracer.rng.getrandbits(64) or 1
+        flags = b"%016x-03" if parent[54] in _RANDOM_DIGITS else b"%016x-01"  # Sampled, and random trace id.
+        ours = flags % span_id
+        if self.attempts:
+            ex.head = ex.head.without_trace()
+        self.attempts.append((replica, group, now, span_id))
+        self.spans += 1
+        if ex.head.renew_parent(ours):
+            return id_line
+        return b"%btraceparent: 00-%b%b\r\n" % (id_line, parent[3:36], ours)
 
     def answered(self, replica: str, status: int, timing: bytes | None, now: float) -> None:
         """The head of a replica's answer was accepted; ``timing`` is its ``tidegate-timing``."""
-        for attempt in reversed(self.attempts):
-            if attempt.replica == replica:
-                attempt.answered_at = now
-                attempt.status = status
-                attempt.timing = timing
-                return
+        self.answers.append((replica, now, status, timing))
+        if timing is not None:
+            self.spans += 2
+
+    def waited_for(self, start: tuple[float, ColdStartPhases] | None) -> None:
+        """It waited for a cold start: when the replica became ready, and the phases before. None: it did not."""
+        if start is not None:
+            ready_at, phases = start
+            known = [(name, seconds) for name, seconds in known_phases(phases) if name != "first_response"]
+            self.cold = ready_at, known
+
+    def count(self, *, is_counted: bool) -> int:
+        """Returns the number of its spans: its own, those of its attempts, and those of the waiting room. A pipeline's
+        request did not wait: its stages did."""
+        cold = self.cold
+        if not is_counted or self.span_id:
+            return self.spans
+        return self.spans + 1 if cold is None else self.spans + 1 + len(cold[1])
 
     def __repr__(self) -> str:
-        return f"<Trace {self.trace_id.decode()}, {len(self.attempts)} attempts>"
+        return f"<Trace {self.parent.decode()}, {len(self.attempts)} attempts>"
+
+
+def _begun(tracer: "Tracer", parent: bytes, state: bytes) -> Trace:
+    trace = Trace()  # Without arguments: a third of the time.
+    trace.tracer = tracer
+    trace.parent = parent
+    trace.state = state
+    trace.span_id = 0
+    trace.spans = 1
+    trace.attempts = []
+    trace.answers = []
+    trace.cold = None
+    return trace
 
 
 class Tracer:
-    """Decides which requests are traced. ``put`` takes what is known of those that are over."""
+    """Decides which requests are traced. ``put`` takes what is known of those that are over (``outcome_step.py``)."""
 
-    __slots__ = ("_offset", "_put", "_ratio", "_rng")
+    __slots__ = ("_ratio", "offset", "put", "rng")
 
-    def __init__(
-        self,
-        *,
-        ratio: float,
-        rng: random.Random,
-        offset: float,
-        put: Callable[[Sequence[Traced]], None],
-    ) -> None:
+    def __init__(self, *, ratio: float, rng: random.Random, offset: float, put: Callable[[Traced], None]) -> None:
         """``ratio``: share of the requests without a parent that are traced; ``offset``: Unix time less the chain's
         clock."""
         self._ratio = ratio
-        self._rng = rng
-        self._offset = offset
-        self._put = put
+        self.rng = rng
+        self.offset = offset
+        self.put = put
 
-    def samples(self, head: AnyRequestHead) -> bool:
-        """Returns whether a request is traced: its parent decides, and the ratio if it has none."""
-        return head.is_sampled() if head.traced else self._rng.random() < self._ratio
-
-    def begin(self, head: AnyRequestHead) -> Trace:
-        """Begins the trace of a request: its parent's, or its own."""
+    def begin(self, head: AnyRequestHead) -> Trace | None:
+        """Begins the trace of a request: its parent's, or its own. Returns None if it is not traced: its parent
+        decides, and the ratio if it has none."""
         if head.traced:
-            given = head.get(b"traceparent") or b""
-            flags = int(given[53:55], 16)
-            head.take_trace()
-            state = head.get(b"tracestate")
-            text = "" if state is None else state.decode("latin-1")
-            return Trace(
-                given[3:35], given[36:52], new_span_id(self._rng), flags & _FLAGS, text, self._rng, self._offset
-            )
+            parent = head.get(b"traceparent") or b""
+            if parent[54] not in _ODD_DIGITS:
+                return None
+            return _begun(self, parent, head.get(b"tracestate") or b"")
+        if self.rng.random() >= self._ratio:
+            return None
         if head.get(b"tracestate") is not None:
             head.drop(b"tracestate")  # It belongs to the trace that the request did not name.
-        head.take_trace()
-        ids = hexlify((self._rng.getrandbits(192) | _NOT_ZERO).to_bytes(24, "big"))
-        return Trace(ids[:32], b"", ids[32:], _FLAGS, "", self._rng, self._offset)
-
-    def ended(self, ex: "Exchange", trace: Trace, function: str | None, revision: str | None, asked: Asked) -> None:
-        """The request is over: passes on what is known of it. ``function``: None if it named none; ``revision``: None
-        if it was not counted."""
-        has_waited = revision is not None and not trace.has_stages
-        self._put((_traced(ex, trace, ex.status, function, revision, has_waited, asked),))
+        return _begun(self, _ROOT % (self.rng.getrandbits(128) or 1), b"")
 
     def stage_ended(self, ex: "Exchange", trace: Trace, name: str, revision: str | None, status: int) -> None:
         """A stage of a pipeline is over. ``revision``: None if it was not counted; ``status``: 0 if no answer came."""
-        self._put((_traced(ex, trace, status, name, revision, revision is not None, None),))
+        self.put(
+            (
+                trace.count(is_counted=revision is not None),
+                trace.parent,
+                trace.state,
+                0,
+                ex.received,
+                ex.ended,
+                status,
+                name,
+                revision,
+                trace.attempts,
+                trace.answers,
+                trace.cold,
+                None,
+            )
+        )
 
     def __repr__(self) -> str:
         return f"<Tracer of {self._ratio:.2%}>"
-
-
-def _traced(
-    ex: "Exchange",
-    trace: Trace,
-    status: int,
-    function: str | None,
-    revision: str | None,
-    has_waited: bool,
-    asked: Asked | None,
-) -> Traced:
-    cold = None
-    if trace.cold is not None:
-        ready_at, phases = trace.cold
-        cold = ready_at, [(name, seconds) for name, seconds in known_phases(phases) if name != "first_response"]
-    return Traced(
-        trace.trace_id,
-        trace.span_id,
-        trace.parent_id,
-        trace.trace_state,
-        ex.received,
-        ex.ended,
-        status,
-        function,
-        revision,
-        has_waited,
-        trace.attempts,
-        cold,
-        asked,
-    )

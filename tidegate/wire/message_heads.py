@@ -1,6 +1,6 @@
 """Heads of messages as applications read them, of HTTP (``wire.http1``) and of gRPC (``http2.heads``)."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from tidegate.wire.http1.request_head import Internal
@@ -51,11 +51,15 @@ class AnyRequestHead(_AnyHead, Protocol):
     @property
     def internal(self) -> "Internal | None": ...
 
-    def is_sampled(self) -> bool:
-        """Returns whether the flags in its valid ``traceparent`` say *sampled*."""
-
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""
+
+    def renew_parent(self, parent: bytes) -> bool:
+        """Writes the end of its ``traceparent`` anew: the 16 digits of the parent, ``-`` and those of the flags.
+        Returns False if there is none of version 00 at a known place: then it is removed, as by ``take_trace``."""
+
+    def without_trace(self) -> Self:
+        """Returns a copy that is forwarded without a ``traceparent``."""
 
     def received_fields(self) -> bytes:
         """Returns all fields as received, each ``name: value CRLF``."""

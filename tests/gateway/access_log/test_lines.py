@@ -81,7 +81,8 @@ def test_each_line_has_its_own_time_id_sizes_and_trace_though_lines_are_made_tog
         ex.ended = 100.5 + number * 0.25
         ex.bytes_out, state.request_id = number, b'a"%d' % number
         if number % 2:
-            state.trace = Trace(b"%032x" % number, b"", b"", 1, "", random.Random(1), 0.0)
+            state.trace = Trace()
+            state.trace.parent = b"00-%032x-00f067aa0ba902b7-01" % number
         access.ended(ex, state)
     lines = [json.loads(line) for line in lines_of(access, as_json=True, offset=UNIX).splitlines()]
     assert [line["time"] for line in lines[:4]] == [

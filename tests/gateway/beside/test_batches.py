@@ -4,19 +4,20 @@ from typing import Any
 
 from tests.gateway.payloads.test_events import REQUEST
 from tidegate.gateway.beside.batches import Batches, Frames
+from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.payloads.batches import BUFFERED_BYTES, PayloadBatches
 from tidegate.gateway.payloads.batches import decode_batch as decode_payloads
 from tidegate.gateway.tracing.batches import BATCH, SpanBatches
 from tidegate.gateway.tracing.batches import decode_batch as decode_spans
-from tidegate.gateway.tracing.facts import Asked, Attempt, Traced
+from tidegate.gateway.tracing.facts import Answer, Asked, AskedFacts, Attempt, Facts, Traced
 
-ATTEMPTS = [
-    Attempt("r", "cpu", 1.25, b"3" * 16, 1.5, 200, b"queue=1.000,model=2.000"),
-    Attempt("s", "cpu", 1.5, b"4" * 16),
-]
-ASKED = Asked(b"POST", b"/x?key=1", b"host", False, 2, b"id", "answered")
+ATTEMPTS: list[Attempt] = [("r", "cpu", 1.25, 3), ("s", "cpu", 1.5, 2**64 - 1)]
+ANSWERS: list[Answer] = [("s", 1.5, 200, b"queue=1.000,model=2.000")]
+ASKED: Asked = (b"POST", b"/x?key=1", b"host", False, 2, b"id", Ending.CANCELLED, False)
 COLD = (1.0, [("decide", 0.5), ("load", 0.25)])
-TRACED = Traced(b"1" * 32, b"2" * 16, b"", "x=1", 1.0, 2.0, 200, "f", "f-00001", True, ATTEMPTS, COLD, ASKED)
+PARENT = b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01"
+TRACED: Traced = (8, PARENT, b"x=1", 0, 1.0, 2.0, 200, "f", "f-00001", ATTEMPTS, ANSWERS, COLD, ASKED)
+FOUND = Facts(*TRACED[:-1], asked=AskedFacts(*ASKED))
 
 
 def nothing(batches: Batches[Any]) -> None:
@@ -25,11 +26,12 @@ def nothing(batches: Batches[Any]) -> None:
 
 def test_traced_requests_arrive_as_they_were_and_are_counted_by_their_spans() -> None:
     batches = SpanBatches(nothing)
-    batches.put([TRACED] * (BATCH + 1))
+    for _ in range(BATCH + 1):
+        batches.add(TRACED)
     batches.pack()
     count, data = batches.all()
     found = [decode_spans(each) for each in Frames().feed(data)]
-    assert (count, found) == ((1 + 3 + 3 + 1) * (BATCH + 1), [[TRACED] * (BATCH + 1)])
+    assert (count, found) == (8 * (BATCH + 1), [[FOUND] * BATCH, [FOUND]])
     assert batches.all() == (0, b"")
 
 

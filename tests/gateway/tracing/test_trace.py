@@ -2,7 +2,8 @@
 
 import random
 import re
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.support.worlds.spans import SpanSink
 from tidegate.gateway.tracing.otlp import Span, encode_span
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.replica_state import ColdStartPhases
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
+from tidegate.wire.http1.template import Templates
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -104,6 +107,38 @@ def test_times_that_are_no_durations_end_no_export(timing: str) -> None:
     for name in ("queue_proxy", "model"):
         assert encode_span(spans[name])
         assert spans["forward"].start <= spans[name].start <= spans[name].end <= spans["forward"].end
+
+
+@pytest.mark.parametrize("flags", range(256))
+def test_the_last_digit_of_the_flags_says_whether_a_trace_is_sampled_and_two_flags_are_passed_on(flags: int) -> None:
+    world = World(ratio=1.0)
+    world.ready(ONE, 1)
+    asked = world.arrive("POST /v2/models/m/infer", traceparent(f"{flags:02x}"))
+    asked.gets_answer(world.now, 200, *KEEP, *TIMED)
+    assert bool(world.spans) is bool(flags & 1)
+    if flags & 1:
+        assert (sent_parent(asked) or "").endswith(f"-{flags & 3:02x}")
+
+
+def test_the_first_attempt_is_named_where_the_parent_was_and_each_other_one_beside_a_head_of_its_own() -> None:
+    data = f"POST / HTTP/1.1\r\nHost: a\r\n{traceparent()}\r\nAccept: */*\r\n\r\n".encode()
+    learnt = parse_request(data, 0, HeadRules())
+    assert type(learnt) is RequestHead
+    template = Templates().learn(data, 0, learnt)
+    assert template is not None
+    head = template.read(data, 0)
+    assert head is not None
+    trace = Tracer(ratio=0.0, rng=random.Random(5), offset=0.0, put=SpanSink().put).begin(head)
+    assert trace is not None
+    first, hedge = SimpleNamespace(head=head), SimpleNamespace(head=head)
+    own = b"x-request-id: 1\r\n"
+    assert trace.forwarded(cast(Any, first), own, "a", "cpu", 1.0) == own
+    named = f"traceparent: 00-{TRACE}-{trace.attempts[0][3]:016x}-01\r\n".encode()
+    assert named in first.head._block
+    line = trace.forwarded(cast(Any, hedge), own, "b", "cpu", 2.0)
+    assert line == own + f"traceparent: 00-{TRACE}-{trace.attempts[1][3]:016x}-01\r\n".encode()
+    assert named in first.head._block, "it may be on its way still"
+    assert b"traceparent" not in hedge.head._block
 
 
 def test_a_parent_that_is_not_sampled_passes_unchanged() -> None:

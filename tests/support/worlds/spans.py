@@ -1,7 +1,6 @@
 """The spans of what a gateway passes on, as the process that exports them makes them."""
 
 import random
-from collections.abc import Sequence
 
 from tidegate.gateway.beside.batches import Frames
 from tidegate.gateway.tracing.batches import SpanBatches, decode_batch
@@ -18,10 +17,10 @@ class SpanSink:
         self.spans: list[Span] = []
         self._made = Spans(rng=random.Random(6), offset=offset, worker="g0", scheme="http").made
 
-    def put(self, traced: Sequence[Traced]) -> None:
-        """Packs them and makes spans of what is unpacked; the worker must have counted as many."""
+    def put(self, traced: Traced) -> None:
+        """Packs it and makes spans of what is unpacked; the worker must have counted as many."""
         batches = SpanBatches(lambda _: None)
-        batches.put(traced)
+        batches.add(traced)
         batches.pack()
         count, data = batches.all()
         for each in Frames().feed(data):

@@ -7,6 +7,7 @@ are read by one regex alone (``plain.py``). Peer data never raises: the parser r
 
 import re
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, final
@@ -154,10 +155,6 @@ class RequestHead(Fields):
         """The target before ``?``."""
         return self.target.partition(b"?")[0]
 
-    def is_sampled(self) -> bool:
-        """Returns whether the flags in its valid ``traceparent`` say *sampled*: the last of their two digits is odd."""
-        return self.traced == SAMPLED
-
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""
         place = None if self._places is None or self._block is not self._original else self._places.get(b"traceparent")
@@ -167,6 +164,26 @@ class RequestHead(Fields):
             block = self._original
             self._block = block[: block.rfind(b"\n", 0, place.start)] + block[block.find(b"\n", place.stop) :]
         self.traced = UNSAMPLED
+
+    def renew_parent(self, parent: bytes) -> bool:
+        """Writes the end of its ``traceparent`` anew: the 16 digits of the parent, ``-`` and those of the flags.
+        Returns False if there is none of version 00 at a known place: then it is removed, as by ``take_trace``."""
+        if not self.traced:
+            self.traced = UNSAMPLED
+            return False
+        block, places = self._original, self._places
+        if places is None or self._block is not block or b"traceparent" not in places:
+            self.take_trace()
+            return False
+        stop = places[b"traceparent"].stop  # A template has them of version 00 alone.
+        self._block = block[: stop - len(parent)] + parent + block[stop:]
+        return True
+
+    def without_trace(self) -> "RequestHead":
+        """Returns a copy that is forwarded without a ``traceparent``."""
+        copied = copy(self)
+        copied.take_trace()
+        return copied
 
     def __repr__(self) -> str:
         return f"<RequestHead {self.method!r} {self.target!r} at {self.host!r}>"

@@ -183,14 +183,19 @@ class CallHead(_Head):
         hidden = request_drops(front_door=self.hides_internal, trusted=True)
         return [pair for pair in self._pairs() if not hidden(pair[0])]
 
-    def is_sampled(self) -> bool:
-        """Returns whether the flags in its valid ``traceparent`` say *sampled*."""
-        return int((self.get(b"traceparent") or b"")[53:55] or b"0", 16) % 2 == 1
-
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""
         self.drop(b"traceparent")
         self.traced = self.is_changed = True
+
+    def renew_parent(self, parent: bytes) -> bool:
+        """Removes its ``traceparent``, and returns False: no place of it is known."""
+        self.take_trace()
+        return False
+
+    def without_trace(self) -> "CallHead":
+        """Returns it: whoever forwards it has removed its ``traceparent``."""
+        return self
 
     def with_more(self, block: Block) -> "CallHead | None":
         """Returns the head of a call that begins as this one, with a trace, a deadline or metadata behind it. Returns

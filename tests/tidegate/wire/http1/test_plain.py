@@ -66,7 +66,7 @@ def facts(head: RequestHead | Rejected | None) -> object:
     return (
         (head.method, head.target, head.path, head.authority, head.host, head.version_minor, head._end),
         (head.content_length, head.chunked, head.keep_alive, head.expect_continue, head.upgrade),
-        (head.is_sampled() if head.traced else False, head.names_host, head.names_proto),
+        (head.traced, head.names_host, head.names_proto),
         (head.fields, head.received_fields()),
         [head.get(name) for name in ASKED],
         [head.mentions(text) for text in (b"-probe", b"tidegate-", b"\nhost: a")],

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tidegate.wire.http1.test_plain import OURS, RULES, TRACE, facts
-from tidegate.wire.http1.grammar import UNSAMPLED
+from tidegate.wire.http1.grammar import SAMPLED, UNSAMPLED
 from tidegate.wire.http1.request_head import RequestHead, parse_any_request, parse_request
 from tidegate.wire.http1.server import H1Server
 from tidegate.wire.http1.template import Templates
@@ -116,6 +116,32 @@ def test_a_trace_is_taken_out_at_its_place_as_by_a_search(name: bytes, dropped: 
     assert found._block == general._block
     assert TRACE not in found._block
     assert found.traced == UNSAMPLED
+
+
+@pytest.mark.parametrize("name", [b"traceparent: ", b"Traceparent: ", b"tracestate: a\r\ntraceparent: "])
+def test_another_parent_is_written_at_its_place_and_a_copy_has_no_trace(name: bytes) -> None:
+    first = FIRST.replace(b"traceparent: ", name)
+    learnt = parse_request(first, 0, RULES["stranger"])
+    assert type(learnt) is RequestHead
+    template = Templates().learn(first, 0, learnt)
+    assert template is not None
+    found, removed = template.read(first, 0), template.read(first, 0)
+    assert type(found) is type(removed) is RequestHead
+    received, parent = found._block, b"fedcba9876543210-03"
+    assert found.renew_parent(parent)
+    assert found._block == received.replace(TRACE, TRACE[:36] + parent)
+    assert found.traced == SAMPLED, "the gateway adds no field of its own"
+    removed.take_trace()
+    assert (found.without_trace()._block, found._block) == (removed._block, received.replace(TRACE[36:], parent))
+
+
+def test_where_no_place_is_known_the_trace_is_removed_in_place_of_another_parent() -> None:
+    for data in (FIRST, FIRST.replace(b"traceparent", b"x-trace-value")):
+        head, removed = (parse_any_request(data, 0, RULES["stranger"]) for _ in range(2))
+        assert type(head) is type(removed) is RequestHead
+        removed.take_trace()
+        assert not head.renew_parent(b"fedcba9876543210-03")
+        assert (head._block, head.traced) == (removed._block, UNSAMPLED)
 
 
 def test_a_value_is_found_at_its_place_the_first_of_two_and_without_the_blanks_around_it() -> None:

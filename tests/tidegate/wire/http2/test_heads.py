@@ -189,16 +189,14 @@ def test_a_line_of_any_length_is_one_literal(size: int) -> None:
     )
 
 
-def test_the_last_digit_of_a_trace_says_whether_it_is_sampled() -> None:
-    head = CallHead(read((b"traceparent", TRACE)), front_door=True, trusted=False)
-    assert (head.traced, head.is_sampled(), head.is_changed) == (True, True, False)
-    head.take_trace()
-    assert (head.traced, head.is_changed) == (True, True)
-    assert head.outgoing == written()
-    assert not CallHead(read(), front_door=True, trusted=False).is_sampled()
-    for flags in range(256):
-        line = TRACE[:-2] + b"%02x" % flags
-        assert CallHead(read((b"traceparent", line)), front_door=True, trusted=False).is_sampled() is (flags % 2 == 1)
+def test_a_trace_is_taken_out_also_where_another_parent_is_to_be_named() -> None:
+    for take in (CallHead.take_trace, lambda head: head.renew_parent(b"00f067aa0ba902b7-01")):
+        head = CallHead(read((b"traceparent", TRACE)), front_door=True, trusted=False)
+        assert (head.traced, head.is_changed) == (True, False)
+        assert not take(head)
+        assert (head.traced, head.is_changed) == (True, True)
+        assert head.outgoing == written()
+        assert head.without_trace() is head
 
 
 def test_a_query_is_no_part_of_the_path() -> None:
