@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import random
+import shlex
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.deadline import Patience
-from tests.support.live.backends import PHASES, TWO_CORES, revision, status_of
+from tests.support.live.backends import MODEL, PHASES, TWO_CORES, revision, status_of
 from tests.support.live.control_plane import ControlPlane, write_kubeconfig
+from tests.support.live.deployment import is_alive
+from tests.support.live.fake_kubelet import processes_in
 from tests.support.live.pods import PodBench, pod_bench
 from tidegate.aio.admin.client import fetch
 from tidegate.deploy.backend import ResizeRefusedError
@@ -231,9 +235,13 @@ def test_replicas_serve_while_the_api_server_is_away_and_are_removed_after_it(pl
     play(plane, scenario)
 
 
-def test_a_group_runs_as_a_deployment_whose_addresses_are_listed_early(plane: ControlPlane) -> None:
+def test_a_group_runs_as_a_deployment_whose_addresses_are_listed_early(plane: ControlPlane, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    serve = shlex.join((sys.executable, MODEL, "--listen", "127.0.0.1:{port}"))
+    held = ("/bin/sh", "-c", f"until [ -e {go} ]; do sleep 0.05; done; exec {serve}")
+
     async def scenario(bench: PodBench) -> None:
-        settings, function = bench.settings, revision()
+        settings, function = bench.settings, revision(command=held, start_timeout_s=300.0)
         space, name = settings.namespace, group_name(function, "cpu-1core")
         wanted = deployment(function, TWO_CORES, settings)
         wanted["spec"]["replicas"] = 2
@@ -245,21 +253,22 @@ def test_a_group_runs_as_a_deployment_whose_addresses_are_listed_early(plane: Co
         await bench.cluster.create(f"/api/v1/namespaces/{space}/services", listed)
         budget = disruption_budget(function, TWO_CORES.name, settings)
         await bench.cluster.create(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets", budget)
-        found: dict[str, list[bool]] = {}
 
-        async def look() -> None:
-            slices = await bench.cluster.get(f"/apis/discovery.k8s.io/v1/namespaces/{space}/endpointslices")
-            for each in slices["items"]:
-                for endpoint in each["endpoints"] or ():
-                    found.setdefault(endpoint["addresses"][0], []).append(endpoint["conditions"]["serving"])
+        async def listed_as(is_serving: bool) -> list[str]:
+            """Waits until two addresses are listed as serving, or as not serving."""
+            patience, found = Patience(60.0), dict[str, bool]()
+            while list(found.values()) != [is_serving] * 2:
+                assert not patience.is_over, f"waited {patience} for two addresses, serving {is_serving}: {found}"
+                await asyncio.sleep(0.05)
+                slices = await bench.cluster.get(f"/apis/discovery.k8s.io/v1/namespaces/{space}/endpointslices")
+                ends = [end for each in slices["items"] for end in each["endpoints"] or ()]
+                found = {end["addresses"][0]: end["conditions"]["serving"] for end in ends}
+            return list(found)
 
-        for _ in range(1000):
-            await look()
-            if len(found) == 2 and all(seen[-1] for seen in found.values()):
-                break
-            await asyncio.sleep(0.05)
-        assert [seen[0] for seen in found.values()] == [False, False], "listed before they were ready"
-        for address in found:
+        early = await listed_as(is_serving=False)
+        go.touch()
+        assert sorted(await listed_as(is_serving=True)) == sorted(early), "listed before they were ready"
+        for address in early:
             assert (await fetch(f"{address}:8012", "GET", "/anything")).status == 200
         await bench.cluster.delete(f"/apis/apps/v1/namespaces/{space}/deployments/{name}")
         await bench.until(lambda: not bench.node.pods)
@@ -293,7 +302,8 @@ def test_the_api_server_refuses_the_pods_of_a_leader_that_was_deposed(plane: Con
 
 
 def test_a_drained_node_takes_one_replica_of_a_group_at_a_time(plane: ControlPlane) -> None:
-    """The disruption budget follows the size of the group; its Service lists the addresses."""
+    """The disruption budget follows the size of the group; its Service lists the addresses. While no control process
+    replaces the first one, the second one stays."""
 
     async def scenario(bench: PodBench) -> None:
         space, name = bench.settings.namespace, group_name(revision(), "cpu-1core")
@@ -315,18 +325,38 @@ def test_a_drained_node_takes_one_replica_of_a_group_at_a_time(plane: ControlPla
 
         await ready(bench, A, B)
         await allowed(2)
+        await bench.kubernetes.close(stop_replicas=False)
         await evict(A)
         with pytest.raises(RefusedError, match="disruption budget"):
             await evict(B)
-        await bench.until(lambda: not is_state(bench, A, ReplicaState.READY))
         service = await bench.cluster.get(f"/api/v1/namespaces/{space}/services/{name}")
         assert service["spec"]["clusterIP"] == "None"
-        await bench.backend.remove(B)
-        await bench.until(lambda: not bench.node.pods)
+        later = PodBench(bench.cluster, bench.node, bench.settings, (TWO_CORES,))
+        await later.kubernetes.start({"resnet-00001": revision()})
+        await later.until(lambda: not is_state(later, A, ReplicaState.READY))
+        await later.backend.remove(B)
+        await later.until(lambda: not bench.node.pods)
         patience = Patience(30.0)
         while (await bench.cluster.get(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets"))["items"]:
             assert not patience.is_over, "its objects are still there"
             await asyncio.sleep(0.1)
+        await later.close()
+
+    play(plane, scenario)
+
+
+def test_a_pod_that_has_ended_leaves_no_process(plane: ControlPlane) -> None:
+    """Whatever its containers have started, in sessions of their own too: the node of these tests ends it, as a
+    kubelet does."""
+
+    async def scenario(bench: PodBench) -> None:
+        await bench.backend.create(A, revision(arguments=("--daemon",)), "cpu-1core", PHASES)
+        await bench.until(lambda: is_state(bench, A, ReplicaState.READY))
+        pids = processes_in(bench.node.pods[A].namespace)
+        assert len(pids) == 3, "the queue_proxy, the model server, and what that has started"
+        await bench.backend.remove(A)
+        await bench.until(lambda: not bench.node.pods)
+        assert not any(map(is_alive, pids))
 
     play(plane, scenario)
 

@@ -56,6 +56,9 @@ def test_with_gateways_the_front_door_is_theirs() -> None:
     assert "--gateway-workers=0" in control["command"] and "readinessProbe" not in control
     ports = by_name["NetworkPolicy", "tidegate-gateway-replicas"]["spec"]["ingress"][0]["ports"]
     assert [each["port"] for each in ports] == [8012]
+    (link,) = (each["secret"] for each in pod["volumes"] if each["name"] == "link")
+    assert "data" not in by_name["Secret", link["secretName"]], "the control process writes it"
+    assert [each["key"] for each in link["items"]] == ["token"], "a kubelet starts no container before a key it names"
 
 
 def objects_with(values: dict[str, Any]) -> dict[tuple[str, str], Any]:

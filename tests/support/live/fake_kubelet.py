@@ -49,6 +49,12 @@ def _ip(*commands: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def processes_in(namespace: str) -> list[int]:
+    """Processes in a network namespace; none if there is no such namespace."""
+    found = subprocess.run(["ip", "netns", "pids", namespace], text=True, capture_output=True, check=False).stdout
+    return [int(each) for each in found.split()]
+
+
 def now_text() -> str:
     return datetime.fromtimestamp(_wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -330,6 +336,11 @@ class FakeKubelet:
         assert done.returncode == 0, done.stderr
 
     def _remove_network(self, pod: FakePod) -> None:
+        """Ends what its containers have started and left, as the end of a container does, and then its network."""
+        while pids := processes_in(pod.namespace):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         subprocess.run(["ip", "netns", "del", pod.namespace], check=False, capture_output=True)
 
     async def _start(self, pod: FakePod, container: _Container) -> None:

@@ -21,8 +21,8 @@ ASK_S: Final = 0.1
 
 
 async def fill_volumes(cluster: KubernetesApi, pod: Object, home: Path) -> None:
-    """Makes the Pod's volumes in its folder. A Secret without data is waited for: a container that needs it would be
-    started again until it is there."""
+    """Makes the Pod's volumes in its folder. A key that a volume names is waited for; a Secret of which it names none
+    gives what it has by then."""
     core = f"/api/v1/namespaces/{pod['metadata']['namespace']}"
     for volume in pod["spec"].get("volumes", []):
         folder = home / "volumes" / volume["name"]
@@ -34,15 +34,19 @@ async def fill_volumes(cluster: KubernetesApi, pod: Object, home: Path) -> None:
             continue
         folder.mkdir(parents=True)
         if "secret" in volume:
-            for key, value in (await _secret(cluster, f"{core}/secrets/{volume['secret']['secretName']}")).items():
-                (folder / key).write_bytes(value)
+            keys = {each["key"]: each["path"] for each in volume["secret"].get("items", [])}
+            data = await _secret(cluster, f"{core}/secrets/{volume['secret']['secretName']}", *keys)
+            for key, value in data.items():
+                if not keys or key in keys:
+                    (folder / keys.get(key, key)).write_bytes(value)
         elif "configMap" in volume:
             for key, text in (await cluster.get(f"{core}/configmaps/{volume['configMap']['name']}"))["data"].items():
                 (folder / key).write_text(text)
 
 
-async def _secret(cluster: KubernetesApi, path: str) -> dict[str, bytes]:
-    while not (data := (await cluster.get(path)).get("data")):  # noqa: ASYNC110 - the API server is asked
+async def _secret(cluster: KubernetesApi, path: str, *keys: str) -> dict[str, bytes]:
+    """Returns the data of a Secret as soon as it has these keys."""
+    while not set(keys) <= (data := (await cluster.get(path)).get("data") or {}).keys():  # noqa: ASYNC110 - it is asked
         await asyncio.sleep(ASK_S)
     return {key: base64.b64decode(value) for key, value in data.items()}
 
@@ -60,7 +64,8 @@ async def environment(
         elif "secretKeyRef" in source:
             found = source["secretKeyRef"]
             core = f"/api/v1/namespaces/{pod['metadata']['namespace']}"
-            value = (await _secret(cluster, f"{core}/secrets/{found['name']}"))[found["key"]].decode()
+            key = found["key"]
+            value = (await _secret(cluster, f"{core}/secrets/{found['name']}", key))[key].decode()
         else:
             value = each.get("value", "").replace("$$", "$")
         env[each["name"]] = here(value, container, home)
