@@ -170,7 +170,7 @@ def explain(
     if check(context, namespace, state=state) is not None:
         from tidegate.control.cli.cluster import commands
 
-        raise commands.explain(namespace, name)
+        raise commands.explain(context or "", namespace, name)
     count = DECISIONS if last is None else last
     if log is not None:
         _explain_log(log, name, count, json)

@@ -89,7 +89,8 @@ def test_a_manifest_is_deployed_shown_and_deleted(commands: Commands, node: Node
     assert f"{node.pods[0]}  Running" in shown
     done = commands.run("deploy", "-", "--timeout", "1m", text=manifest)
     assert "echo is revision echo-00002" in done.stdout
-    assert "kubectl exec" in commands.run("explain", "echo", code=2).stderr
+    hint = f"kubectl --context tests -n {commands.space} exec deploy/tidegate -- tidegate explain echo"
+    assert hint in commands.run("explain", "echo", code=2).stderr
     assert "applied functions: echo" in commands.run("delete", "echo", "other", code=2).stderr
     commands.run("delete", "echo")
     live.until(lambda: not node.pods, 30.0, "no Pod")

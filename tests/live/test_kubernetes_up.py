@@ -99,6 +99,12 @@ def test_doctor_shows_an_administrator_what_the_account_and_the_namespace_lack(
     assert found["account tidegate"] == f"ok: has all rights that are needed in namespace {space}"
     assert found["Pod Security"] == f"ok: namespace {space} takes restricted Pods alone"
     assert found["GPUs"] == "ok: no node has nvidia.com/gpu: only CPU kinds can run here"
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+    pool = {"name": "fake-1", "generation": 1, "resourceSliceCount": 1}
+    claimed = {"driver": "gpu.nvidia.com", "pool": pool, "nodeName": "fake-1", "devices": [{"name": "gpu-0"}]}
+    node.do(lambda api: api.create(slices, {"metadata": {"name": "claimed"}, "spec": claimed}))
+    assert "not used: 1 devices of resource claims (gpu.nvidia.com)" in doctor(live, space, 0, admin)["GPUs"]
+    node.do(lambda api: api.delete(f"{slices}/claimed"))
     roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}/roles/tidegate"
     rules = [each for each in node.do(lambda api: api.get(roles))["rules"] if each["resources"] != ["services"]]
     node.do(lambda api: api.patch(roles, {"rules": rules}))

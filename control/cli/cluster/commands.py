@@ -212,9 +212,9 @@ def logs(
             print(clean(f"{place} | {line['line']}"))
 
 
-def explain(namespace: str | None, name: str) -> InvalidInputError:
+def explain(context: str, namespace: str | None, name: str) -> InvalidInputError:
     """Returns why a cluster's function is not explained from here, with the command that does."""
-    where = "" if namespace is None else f" -n {namespace}"
-    command = f"kubectl exec{where} deploy/tidegate -- tidegate explain {name}"
+    where = f" --context {context}" + ("" if namespace is None else f" -n {namespace}")
+    command = f"kubectl{where} exec deploy/tidegate -- tidegate explain {name}"
     allowed = f"decisions are in the control process: {command}"
     return InvalidInputError("explain", [Fault("--context", name, allowed)])

@@ -200,5 +200,7 @@ async def _pods(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
 
 async def _gpus(api: KubernetesApi) -> tuple[Answer, str]:
     """Looks at the nodes, which an administrator may."""
-    are_whole, text = gpu_report((await api.get("/api/v1/nodes")).get("items") or ())
+    nodes = await api.get("/api/v1/nodes")
+    slices = await found_object(api, "/apis/resource.k8s.io/v1/resourceslices") or {}
+    are_whole, text = gpu_report(nodes.get("items") or (), slices.get("items") or ())
     return Answer.HAS if are_whole else Answer.LACKS_LITTLE, text

@@ -34,3 +34,14 @@ def test_partitions_and_nodes_without_a_kind_are_not_used() -> None:
     assert not is_whole
     assert "not used: nvidia.com/gpu.shared; not used: nvidia.com/mig-1g.5gb" in text
     assert "not used without a label tidegate.dev/accelerator: b" in text
+
+
+def test_devices_of_resource_claims_are_not_used() -> None:
+    def slice_of(driver: str, count: int) -> dict[str, Any]:
+        return {"spec": {"driver": driver, "devices": [{"name": f"gpu-{number}"} for number in range(count)]}}
+
+    slices = [slice_of("gpu.nvidia.com", 2), slice_of("gpu.nvidia.com", 4), slice_of("nic.example.com", 8)]
+    is_whole, text = gpu_report([node("a", {})], slices)
+    assert not is_whole
+    assert text == "0 nvidia.com/gpu on 0 nodes; not used: 6 devices of resource claims (gpu.nvidia.com)"
+    assert gpu_report([node("a", {"nvidia.com/gpu": "1"})], [{"spec": {"driver": "nic.example.com"}}])[0]
