@@ -90,7 +90,7 @@ def bench(plane: ControlPlane, node: Node, tmp_path: Path, monkeypatch: pytest.M
         yield Bench(plane, node, space, tmp_path, store, config, token)
     finally:
         store.kill()
-        node.do(lambda api: api.delete(f"/api/v1/namespaces/{space}"))
+        node.clear(space)
 
 
 def grows(load: JournaledLoad, control: Deployment, more: int = 20) -> None:

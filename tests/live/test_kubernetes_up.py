@@ -1,36 +1,81 @@
 """``tidegate up`` over a real control plane: from zero and back with real requests, by the rights of its account."""
 
+import asyncio
 import json
 import os
 import subprocess
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.support.live.cluster import Node, install_resources, namespace_of
-from tests.support.live.control_plane import ControlPlane
-from tests.support.live.deployment import Deployment
+from tests.support.live.cluster import CONTROL, Node, install_resources, namespace_of
+from tests.support.live.control_plane import Call, ControlPlane
+from tests.support.live.deployment import REQUEST, Deployment
+from tidegate.clock import wall
 from tidegate.deploy.kubernetes.pods.template import EPOCH
 from tidegate.deploy.kubernetes.process.api import Object
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
-CYCLES = 3
+CYCLES, CROWD = 10, 500
 
 
-def test_a_function_goes_from_zero_to_a_pod_and_back_and_loses_nothing(live: Deployment, node: Node) -> None:
+def test_a_function_goes_from_zero_to_a_pod_and_back_and_loses_nothing(
+    live: Deployment, node: Node, plane: ControlPlane
+) -> None:
     live.up(as_program=True)
     live.deploy(live.handler(), "--scale-to-zero-after", "1s", "--max-scale", "1", "--initial-scale", "0")
     for _ in range(CYCLES):
-        began = time.monotonic()
+        began = wall()
         reply = live.infer(timeout=60.0)
         assert (reply.status_code, reply.json()["outputs"][0]["data"]) == (200, [2, 4])
-        print(f"cold start {time.monotonic() - began:.3f} s, {reply.headers['server-timing']}")  # noqa: T201
+        took_s = wall() - began
+        (made,) = (each.ended_at for each in orders_of_pods(live, plane) if each.ended_at > began)
+        timing = reply.headers["server-timing"]
+        print(f"cold start {took_s:.3f} s, its Pod there after {made - began:.3f} s; {timing}")  # noqa: T201
         assert all(live.infer().status_code == 200 for _ in range(20))
         assert len(node.pods) == 1
         live.until(lambda: not node.pods, 60.0, "no Pod")
     assert node.faults == []
+
+
+def test_a_crowd_at_zero_wakes_one_replica(live: Deployment, node: Node, plane: ControlPlane, tmp_path: Path) -> None:
+    """However many wait: a further one is ordered by the policy alone, once the first one starts."""
+    go = tmp_path / "go"
+    live.up(as_program=True)
+    live.deploy(live.handler(load_until=go), "--max-scale", "2", "--initial-scale", "0")
+    url = f"{live.gateway}/v2/models/echo/infer"
+
+    async def crowd() -> list[int]:
+        limits = httpx.Limits(max_connections=CROWD)
+        async with httpx.AsyncClient(trust_env=False, timeout=120.0, limits=limits) as client:
+            replies = await asyncio.gather(*(client.post(url, json=REQUEST) for _ in range(CROWD)))
+            return [each.status_code for each in replies]
+
+    with ThreadPoolExecutor(1) as aside:
+        answers = aside.submit(asyncio.run, crowd())
+        try:
+            live.until(lambda: live.status("echo")["traffic"]["waiting"] == CROWD, 60.0, "all to wait")
+        finally:
+            go.touch()
+        assert answers.result(120.0) == [200] * CROWD
+    made = orders_of_pods(live, plane)
+    decisions = live.ask("explain", "echo", "--last", "50")["decisions"]
+    woken, *later = [each for each in decisions if each["desired"]]
+    by_policy = [(round(each["at"] - woken["at"], 2), each["desired"]) for each in later]
+    print(f"{CROWD} waited: {woken['desired']} replica by the signal, (s, replicas) by the policy: {by_policy}")  # noqa: T201
+    assert [each["code"] for each in woken["reasons"] if each["code"] == "activation"]
+    assert woken["desired"] == 1
+    assert 1 <= len(made) <= max([1, *(count for _, count in by_policy)]), "no Pod but those that were decided"
+    assert node.faults == []
+
+
+def orders_of_pods(live: Deployment, plane: ControlPlane) -> list[Call]:
+    """The creations of Pods by the control process, by the API server's audit log."""
+    calls = plane.calls(f"{namespace_of(live)}:{CONTROL}")
+    return [each for each in calls if (each.verb, each.resource) == ("create", "pods")]
 
 
 def test_a_function_of_the_cluster_is_deployed_reported_changed_and_deleted(live: Deployment, node: Node) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -67,6 +68,21 @@ class Node:
         """Lets no new Pod come here, or lets them again."""
         self.do(lambda api: api.patch(f"/api/v1/nodes/{self._name}", {"spec": {"unschedulable": is_cordoned}}))
 
+    def clear(self, space: str) -> None:
+        """Deletes a namespace, and ends its Pods at once: the next test finds none of them here."""
+        path = f"/api/v1/namespaces/{space}"
+        self.do(lambda api: api.delete(path))
+        for each in self.do(lambda api: api.get(f"{path}/pods"))["items"]:
+            pod = f"{path}/pods/{each['metadata']['name']}"
+            self.do(lambda api, pod=pod: api.delete(pod, grace_s=0))  # type: ignore[misc]
+        patience = Patience(30.0)
+        while left := [each.path for each in self.here() if each.path.startswith(f"{path}/")]:
+            assert not patience.is_over, f"waited {patience} for the end of {left}"
+            time.sleep(0.05)
+
+    def here(self) -> list[FakePod]:
+        return list(self._ready.result(30)[1].pods.values())
+
     def lose(self) -> None:
         """The node is gone with all that runs on it: no packet comes or goes, and its kubelet says nothing more."""
         node = self._ready.result(30)[1]
@@ -126,9 +142,11 @@ def control_process(plane: ControlPlane, node: Node, folder: Path) -> Iterator[D
     write_kubeconfig(folder / "kubeconfig", plane.url, plane.authority, token=token)
     pods = ("--kubernetes-image", SETTINGS.image, "--kubernetes-namespace", space)
     runs = ("--kubernetes-service-account", "tidegate-replicas", "--kubernetes-python", SETTINGS.python)
-    with deployment(folder, *pods, *runs, *places(folder, 2)) as found:
-        yield found
-        node.do(lambda api: api.delete(f"/api/v1/namespaces/{space}"))
+    try:
+        with deployment(folder, *pods, *runs, *places(folder, 2)) as found:
+            yield found
+    finally:
+        node.clear(space)
 
 
 def namespace_of(live: Deployment) -> str:

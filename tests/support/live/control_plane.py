@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,6 +78,8 @@ class Call:
     """With its subresource: ``pods/resize``."""
     name: str
     code: int
+    ended_at: float
+    """Wall clock in seconds; of a watch, when it began."""
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> "Call":
@@ -84,7 +87,8 @@ class Call:
         about = event.get("objectRef", {"resource": event["requestURI"]})
         part = f"/{about['subresource']}" if "subresource" in about else ""
         resource, code = f"{about['resource']}{part}", event["responseStatus"]["code"]
-        return cls(event["verb"], about.get("apiGroup", ""), resource, about.get("name", ""), code)
+        ended_at = datetime.fromisoformat(event["stageTimestamp"]).timestamp()
+        return cls(event["verb"], about.get("apiGroup", ""), resource, about.get("name", ""), code, ended_at)
 
 
 _AUDIT: Final = {
