@@ -1,6 +1,7 @@
 """The Functions and Pipelines of a cluster's namespace, as a person's own account may see and change them."""
 
 import asyncio
+import itertools
 import random
 import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
@@ -18,6 +19,8 @@ from tidegate.manifest.spec import API_VERSION
 MANAGER: Final = "tidegate-deploy"
 """Field manager of what is applied."""
 LOOK_EVERY_S: Final = 0.2
+LATE_LOOKS: Final = 50
+"""Looks after which an object that no control process has taken up is said: ten seconds."""
 CONTAINERS: Final = {"server": (MODEL_SERVER,), "proxy": (QUEUE_PROXY,), "all": (MODEL_SERVER, QUEUE_PROXY)}
 _VALUE: Final = re.compile(r'Invalid value: ("(?:[^"\\]|\\.)*"|[^:]*): (?:allowed: )?(.*)', re.DOTALL)
 T = TypeVar("T")
@@ -76,13 +79,22 @@ class Cluster:
             found.append(Fault(f"{name}: {where}", got, allowed))
         return found
 
-    async def wait(self, applied: Object, seen: Callable[[Object], None] = lambda found: None) -> Object:
-        """Returns the object once its newest revision serves or sleeps. Raises StartFailedError."""
+    async def wait(
+        self,
+        applied: Object,
+        seen: Callable[[Object], None] = lambda found: None,
+        late: Callable[[], None] = lambda: None,
+    ) -> Object:
+        """Returns the object once its newest revision serves or sleeps. ``late`` is called once if no control process
+        has taken it up by then. Raises StartFailedError."""
         kind, name, wanted = applied["kind"], applied["metadata"]["name"], digest_of(manifest_of(applied))
-        while True:
+        for look in itertools.count(1):
             found = await self._api.get(self._path(kind, name))
             seen(found)
-            if found.get("status", {}).get("observedManifest") == wanted:
+            is_taken_up = found.get("status", {}).get("observedManifest") == wanted
+            if look == LATE_LOOKS and not is_taken_up:
+                late()
+            if is_taken_up:
                 ready, latest = condition(found, READY), condition(found, LATEST)
                 if ready.get("reason") == REFUSED:
                     raise StartFailedError(f"{name} is refused: {ready['message']}")
@@ -91,6 +103,7 @@ class Cluster:
                 if latest.get("reason") == SERVES:
                     return found
             await asyncio.sleep(LOOK_EVERY_S)
+        raise AssertionError
 
     async def all(self) -> list[Object]:
         """Returns all objects, Functions first."""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -23,6 +24,7 @@ from tidegate.control.cli.common import (
 )
 from tidegate.control.cli.develop.activity import activity
 from tidegate.control.sdk import StartFailedError
+from tidegate.deploy.kubernetes.pods.template import FUNCTION, MODEL_SERVER, label
 from tidegate.deploy.kubernetes.process.api import ClusterError
 from tidegate.deploy.kubernetes.resources.objects import objects_of
 from tidegate.deploy.kubernetes.resources.states import LATEST, READY, STARTS
@@ -69,7 +71,9 @@ def deploy(
                 continue
             with activity(f"{name}: waits for its newest revision", is_silent=json) as shown:
                 try:
-                    ended = await cluster.wait(each, lambda now: shown.show(_phase(now)))
+                    ended = await cluster.wait(
+                        each, lambda now: shown.show(_phase(now)), partial(_say_late, name, cluster.namespace)
+                    )
                 except StartFailedError as error:
                     say(f"error: {error}")
                     found.append(each | {"fault": str(error)})
@@ -81,9 +85,16 @@ def deploy(
 
     ended = with_cluster(context, namespace, run)
     if json:
-        print_json(ended)
+        print_json(list(map(_shown, ended)))
     if any("fault" in each for each in ended):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _say_late(name: str, namespace: str) -> None:
+    say(
+        f"{name}: no control process of namespace {namespace} has taken it up; it is waited for"
+        f" (kubectl -n {namespace} get deployment tidegate)"
+    )
 
 
 def _phase(now: Object) -> str:
@@ -104,16 +115,28 @@ def _report(ended: Object) -> None:
 
 def show_all(context: str, namespace: str | None, *, json: bool, names: bool) -> None:
     """Lists the Functions and Pipelines."""
-    found = with_cluster(context, namespace, Cluster.all)
+    where = ""
+
+    async def run(cluster: Cluster) -> list[Object]:
+        nonlocal where
+        where = cluster.namespace
+        return await cluster.all()
+
+    found = with_cluster(context, namespace, run)
     if json:
-        print_json(found)
+        print_json(list(map(_shown, found)))
     elif names:
         for each in found:
             print_text(each["metadata"]["name"])
     elif not found:
-        say("no function is applied; apply one with `tidegate deploy FILE --context`")
+        say(f"no function is applied in namespace {where}; apply one with `tidegate deploy FILE --context {context}`")
     else:
         console(PIPE_WIDTH).print(_table(found))
+
+
+def _shown(found: Object) -> Object:
+    """Returns an object without what the API server keeps of its writers, as kubectl shows it."""
+    return found | {"metadata": {key: each for key, each in found["metadata"].items() if key != "managedFields"}}
 
 
 def _table(found: list[Object]) -> "Table":
@@ -141,7 +164,7 @@ def show(context: str, namespace: str | None, name: str | None, *, json: bool) -
 
     found, pods = with_cluster(context, namespace, run)
     if json:
-        print_json({"function": found, "pods": pods})
+        print_json({"function": _shown(found), "pods": list(map(_shown, pods))})
         return
     console(PIPE_WIDTH).print(_table([found]))
     for each in found.get("status", {}).get("conditions", []):
@@ -212,9 +235,18 @@ def logs(
             print(clean(f"{place} | {line['line']}"))
 
 
+def follow(context: str, namespace: str | None, name: str) -> InvalidInputError:
+    """Returns why the output of a cluster's function is not followed from here, with the command that does."""
+    command = f"{_kubectl(context, namespace)} logs -f -l {FUNCTION}={label(name)} -c {MODEL_SERVER} --prefix"
+    return InvalidInputError("logs", [Fault("--follow", "the flag", f"no such option with --context: {command}")])
+
+
+def _kubectl(context: str, namespace: str | None) -> str:
+    return f"kubectl --context {context}" + ("" if namespace is None else f" -n {namespace}")
+
+
 def explain(context: str, namespace: str | None, name: str) -> InvalidInputError:
     """Returns why a cluster's function is not explained from here, with the command that does."""
-    where = f" --context {context}" + ("" if namespace is None else f" -n {namespace}")
-    command = f"kubectl{where} exec deploy/tidegate -- tidegate explain {name}"
+    command = f"{_kubectl(context, namespace)} exec deploy/tidegate -- tidegate explain {name}"
     allowed = f"decisions are in the control process: {command}"
-    return InvalidInputError("explain", [Fault("--context", name, allowed)])
+    return InvalidInputError("explain", [Fault("--context", context, allowed)])

@@ -24,6 +24,9 @@ def check(context: str | None, namespace: str | None, **not_there: object) -> st
         return None
     given = {f"--{name.replace('_', '-')}": value for name, value in not_there.items() if value not in (None, False)}
     if given:
-        faults = [Fault(flag, str(value), "no such option with --context") for flag, value in given.items()]
+        faults = [
+            Fault(flag, "the flag" if value is True else str(value), "no such option with --context")
+            for flag, value in given.items()
+        ]
         raise InvalidInputError("command line", faults)
     return context

@@ -28,9 +28,11 @@ def logs(
     characters are escaped."""
     if source not in SOURCES:
         raise InvalidInputError("logs", [Fault("--source", repr(source), ", ".join(SOURCES))])
-    if check(context, namespace, state=state, follow=follow) is not None:
+    if check(context, namespace, state=state) is not None:
         from tidegate.control.cli.cluster import commands
 
+        if follow:
+            raise commands.follow(context or "", namespace, name)
         commands.logs(context or "", namespace, name, tail=tail, replica=replica, source=source, json=json)
         return
     clean = escaped if sys.stdout.isatty() else str

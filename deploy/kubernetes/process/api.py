@@ -6,6 +6,7 @@ models are left aside: they double the memory of each object and know no custom 
 
 import asyncio
 import json
+import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -136,11 +137,15 @@ class KubernetesApi:
                 found = client.Configuration()
                 configs.load_incluster_config(found)
                 namespace = (IN_CLUSTER / "namespace").read_text().strip()
-                return cls(client.ApiClient(found), namespace, rng)
-            found = await read()
+                return cls(_named(client.ApiClient(found)), namespace, rng)
+            _check_there(config or configs.kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
             contexts, active = configs.list_kube_config_contexts(config)
-            chosen = next((each for each in contexts if each["name"] == context), active)
-            return cls(client.ApiClient(found), chosen["context"].get("namespace", "default"), rng, renew=read)
+            names = {each["name"]: each for each in contexts}
+            if context is not None and context not in names:
+                raise ClusterError(f"no cluster: no context {context}; kubeconfig has {', '.join(sorted(names))}")
+            chosen = active if context is None else names[context]
+            found = await read()
+            return cls(_named(client.ApiClient(found)), chosen["context"].get("namespace", "default"), rng, renew=read)
         except (configs.ConfigException, OSError) as error:
             raise ClusterError(f"no cluster: {error}") from error
 
@@ -265,7 +270,7 @@ class KubernetesApi:
         if (found.cert_file, found.key_file) == (before.configuration.cert_file, before.configuration.key_file):
             before.configuration.api_key = found.api_key
             return
-        self._client = type(before)(found)
+        self._client = _named(type(before)(found))
         await before.close()  # Its watches begin again.
 
     async def _send_once(
@@ -394,6 +399,18 @@ class KubernetesApi:
 
     def __repr__(self) -> str:
         return f"<KubernetesApi {self.host}>"
+
+
+def _named(client: "ApiClient") -> "ApiClient":
+    """Returns the client under our name: the API server keeps who has written a field, and who has called."""
+    client.user_agent = "tidegate"
+    return client
+
+
+def _check_there(stated: str) -> None:
+    """Raises ClusterError if there is none of the kubeconfig files."""
+    if not any(Path(each).expanduser().exists() for each in stated.split(os.pathsep) if each):
+        raise ClusterError(f"no cluster: there is no kubeconfig at {stated}")
 
 
 def _refusal(status: int, answer: Object) -> RefusedError:
