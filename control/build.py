@@ -41,6 +41,7 @@ from tidegate.control.state.notices import ChangeSignal, Faults
 from tidegate.control.state.ownership import Ownership
 from tidegate.control.state.registry import Registry
 from tidegate.control.views.deployment import ReplacedView
+from tidegate.control.views.functions import FunctionView
 from tidegate.control.watch.cold_starts import ColdStarts
 from tidegate.control.watch.cpus import Cpus
 from tidegate.control.watch.devices import DeviceWatch
@@ -63,6 +64,7 @@ from tidegate.deploy.devices.mps import MpsDaemon
 from tidegate.deploy.devices.rapl import Packages
 from tidegate.deploy.devices.usage import NvidiaUse, nvml
 from tidegate.deploy.environment import Host
+from tidegate.deploy.kubernetes.resources.states import url_for_others
 from tidegate.deploy.local.proc import cpu_seconds, start_time
 from tidegate.deploy.local.processes import ProcessTable
 from tidegate.deploy.local.records import ProcessKind, ProcessRecord, RecordStore
@@ -419,7 +421,13 @@ def _resources(start: Start, replicas: ReplicaSide, deployment: Deployment) -> F
     def stamp() -> str:
         return datetime.fromtimestamp(wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    return FollowedResources(api, namespace, deployment, faults=start.faults, clock=start.clock.now, stamp=stamp)
+    def url(view: FunctionView) -> str | None:
+        front, domain = start.settings.kubernetes.front_door, start.settings.gateway.domain
+        return url_for_others(view.url, view.name, front=front, domain=domain, by_path=view.path_url is not None)
+
+    return FollowedResources(
+        api, namespace, deployment, faults=start.faults, clock=start.clock.now, stamp=stamp, url=url
+    )
 
 
 def _remote(

@@ -156,6 +156,8 @@ class KubernetesSettings:
     token_secret: str = "tidegate-link"
     service_account: str | None = None
     """None: Pods run as the namespace's default account."""
+    front_door: str | None = None
+    """``[SCHEME://]HOST[:PORT]`` of the front door for others; None if ``auto``: the gateway's own address."""
     lease_s: float = 15.0
     python: str = "python"
 
@@ -252,6 +254,10 @@ _STORE: Final = Text(r"embedded|rediss?://[!-~]{1,500}", "embedded, redis://HOST
 _COLLECTOR: Final = Text(
     r"https?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?(?:/[!-~]{0,500})?",
     "an http or https URL without credentials, such as http://127.0.0.1:4318",
+)
+_FRONT_DOOR: Final = Text(
+    r"(?:https?://)?[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?(?::[1-9][0-9]{0,4})?",
+    "HOST, HOST:PORT, or either after http:// or https://",
 )
 _IDLE: Final = Duration(0.1, 86_400)
 PATHS: Final = frozenset(
@@ -427,6 +433,13 @@ SETTINGS: Final[tuple[Row, ...]] = (
         field="kubernetes.service_account",
         default="default",
         description="Service account of the Pods: its image pull secrets are theirs. They get no token of it.",
+    ),
+    Row(
+        key="kubernetes.front-door",
+        kind=WordOr("auto", _FRONT_DOOR),
+        field="kubernetes.front_door",
+        default="auto",
+        description="Address of the front door in the status of Functions, as others reach it; auto: its own.",
     ),
     Row(
         key="kubernetes.lease",

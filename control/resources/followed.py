@@ -40,7 +40,7 @@ from tidegate.deploy.kubernetes.resources.states import (
     manifest_of,
     new_status,
 )
-from tidegate.errors import TidegateError
+from tidegate.errors import InvalidInputError, TidegateError
 from tidegate.manifest.spec import API_VERSION
 
 KINDS: Final = ("functions", "pipelines")
@@ -96,8 +96,9 @@ class FollowedResources:
         faults: Faults,
         clock: Callable[[], float],
         stamp: Callable[[], str],
+        url: Callable[[FunctionView], str | None],
     ) -> None:
-        """``stamp`` returns the wall clock as an RFC 3339 time."""
+        """``stamp`` returns the wall clock as an RFC 3339 time, ``url`` where others reach a function."""
         self._api = api
         self._path = f"/apis/{API_VERSION}/namespaces/{namespace}"
         self._namespace = namespace
@@ -105,6 +106,7 @@ class FollowedResources:
         self._faults = faults
         self._clock = clock
         self._stamp = stamp
+        self._url = url
         self._wanted: dict[_Key, Object] = {}
         self._refused: dict[_Key, _Refusal] = {}
         self._brought: dict[_Key, _Brought] = {}
@@ -259,7 +261,7 @@ class FollowedResources:
             if self._is_ours(key):
                 await self._deployment.delete(key.name)
         except TidegateError as error:
-            self._refused[key] = _Refusal(str(error), self._clock() + RETRY_S)
+            self._refused[key] = _Refusal(_why(error), self._clock() + RETRY_S)
             _log.warning("%s %s is refused: %s", key.kind, key.name, error)
         except Exception as error:
             why = f"an error of tidegate: {type(error).__name__}: {error}"
@@ -324,13 +326,32 @@ class FollowedResources:
         if refused is not None or view is None:
             message = "it is not deployed yet" if refused is None else refused.why
             state = ResourceState(is_ready=False, reason=REFUSED if refused else "Pending", message=message)
-            return state if view is None else _with_figures(state, view)
+            return state if view is None else self._with_figures(state, view)
         is_ready = view.message is None and view.state is not FunctionState.UNPLACED
         reason = view.state.value.title().replace("-", "")
-        return _with_figures(ResourceState(is_ready=is_ready, reason=reason, message=view.message or ""), view)
+        return self._with_figures(ResourceState(is_ready=is_ready, reason=reason, message=view.message or ""), view)
+
+    def _with_figures(self, state: ResourceState, view: FunctionView) -> ResourceState:
+        return ResourceState(
+            is_ready=state.is_ready,
+            reason=state.reason,
+            message=state.message,
+            latest=_latest(view) if state.reason != REFUSED else (FAILS, state.message),
+            revision=view.revision,
+            wanted=view.desired,
+            ready=view.ready,
+            url=self._url(view),
+        )
 
     def __repr__(self) -> str:
         return f"<FollowedResources {len(self._wanted)} in {self._namespace}, {len(self._refused)} refused>"
+
+
+def _why(error: TidegateError) -> str:
+    """Returns why a manifest is refused: places of its object, and not lines of the text that was made of that."""
+    if not isinstance(error, InvalidInputError):
+        return str(error)
+    return "; ".join(str(replace(each, line=None)) for each in error.faults)
 
 
 def _latest(view: FunctionView) -> tuple[str, str]:
@@ -340,16 +361,3 @@ def _latest(view: FunctionView) -> tuple[str, str]:
         return (SERVES, "") if serves(view, newest) else (STARTS, f"{newest} waits for its first replica")
     except StartFailedError as error:
         return FAILS, str(error)
-
-
-def _with_figures(state: ResourceState, view: FunctionView) -> ResourceState:
-    return ResourceState(
-        is_ready=state.is_ready,
-        reason=state.reason,
-        message=state.message,
-        latest=_latest(view) if state.reason != REFUSED else (FAILS, state.message),
-        revision=view.revision,
-        wanted=view.desired,
-        ready=view.ready,
-        url=view.url,
-    )

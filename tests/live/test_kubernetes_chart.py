@@ -21,7 +21,10 @@ SPACE = "models"
 VALUES: list[dict[str, Any]] = [
     {},
     {"image": "registry.example/t:1", "networkPolicy": {"enabled": False}, "clusterResources": False},
-    {"state": {"keep": False, "storageClass": "fast", "size": "1Gi"}, "service": {"type": "NodePort", "port": 8080}},
+    {
+        "state": {"keep": False, "storageClass": "fast", "size": "1Gi"},
+        "service": {"type": "NodePort", "port": 8080, "url": "https://m.example"},
+    },
     {
         "settings": '[log]\nformat = "json"\n',
         "accelerators": [{"name": "t4", "kind": "nvidia", "count": 2, "memory": "16Gi"}],
@@ -72,6 +75,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"service": {"port": 65536}}, "/service/port"),
     ({"service": {"type": "ExternalName"}}, "/service/type"),
     ({"service": {"type": None}}, "/service"),
+    ({"service": {"url": "models.example.com/path"}}, "/service/url"),
     ({"gateways": {"replicas": -1}}, "/gateways/replicas"),
     ({"gateways": {"redisSecret": ""}}, "/gateways/redisSecret"),
     ({"gateways": {"redisSecret": "a..b"}}, "/gateways/redisSecret"),

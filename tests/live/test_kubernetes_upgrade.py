@@ -224,6 +224,7 @@ def test_an_upgrade_under_load_loses_nothing_and_an_uninstallation_leaves_what_i
     cluster.put(FUNCTIONS, function | {"spec": {"server": {"handler": write_server(tmp_path)}}})
     cluster.until(cluster.has_replicas, 90.0, "two replicas")
     replicas = cluster.uids("tidegate.dev/function=echo")
+    assert cluster.get(f"{FUNCTIONS}/echo")["status"]["url"] == f"http://tidegate.{SPACE}.svc/functions/echo/"
     older = {each: cluster.of(each) for each in names}
     assert NEWER_KEY not in keys(cluster.get(f"{DEFINITIONS}/functions.tidegate.dev"))
     with cluster.followed():

@@ -15,6 +15,9 @@ SERVES, STARTS, FAILS = "Serves", "Starts", "Fails"
 """Reasons of it."""
 REFUSED, STOPPED = "Refused", "Stopped"
 MAX_MESSAGE: Final = 4096
+LOCAL: Final = "localhost"
+"""The default domain of functions: its names are addresses of the machine that asks."""
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,23 @@ def manifest_of(resource: Mapping[str, Any]) -> str:
 def digest_of(manifest: str) -> str:
     """Returns a short hash of a manifest. Unlike an object's ``generation`` it changes with annotations."""
     return hashlib.sha256(manifest.encode()).hexdigest()[:16]
+
+
+def url_for_others(url: str | None, name: str, *, front: str | None, domain: str, by_path: bool) -> str | None:
+    """Returns the URL of a function as others reach it; None if it has none.
+
+    ``url``: by the gateway's own address; ``front``: ``[SCHEME://]HOST[:PORT]`` of its Service or Ingress, None if it
+    is not known. A function is named by its host, or, with the default ``domain`` whose names mean the caller's own
+    machine, by its path; not ``by_path``: calls name it themselves."""
+    if front is None or url is None:
+        return url
+    stated, _, place = front.rpartition("://")
+    scheme = stated or url.partition("://")[0]
+    place = place.removesuffix(_DEFAULT_PORTS.get(scheme, ""))
+    if domain != LOCAL:
+        _, mark, port = place.partition(":")
+        return f"{scheme}://{name}.{domain}{mark}{port}/"
+    return f"{scheme}://{place}/functions/{name}/" if by_path else f"{scheme}://{place}/"
 
 
 def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

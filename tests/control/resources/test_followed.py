@@ -12,7 +12,7 @@ from tidegate.control.state.notices import Faults
 from tidegate.control.views.functions import FunctionState
 from tidegate.control.views.requests import DeployRequest
 from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi, Object, RefusedError
-from tidegate.errors import TidegateError
+from tidegate.errors import Fault, InvalidInputError, TidegateError
 
 PATH = "/apis/tidegate.dev/v1alpha1/namespaces/here"
 GOOD, BAD = "good", "bad"
@@ -94,6 +94,7 @@ class Bench:
             faults=self.faults,
             clock=lambda: self.now,
             stamp=lambda: "2026-01-01T00:00:00Z",
+            url=lambda view: view.url,
         )
 
     async def see(self, each: Object, event: str = "PRESENT") -> None:
@@ -175,6 +176,19 @@ def test_a_refused_object_says_why_and_is_tried_again() -> None:
         await bench.until(lambda: bench.condition(BAD))
         assert (bench.condition(BAD)["reason"], bench.condition(BAD)["message"]) == ("Refused", "there is no h100")
         assert bench.faults.texts() == (), "it is the user's"
+
+    play(scenario)
+
+
+def test_a_refusal_names_the_places_of_the_object() -> None:
+    """The line of a fault is one of the text that was made of the object."""
+
+    async def scenario(bench: Bench) -> None:
+        fault = Fault("spec.server.handler", "'/none.py'", "the path of a file", line=7)
+        bench.deployed.errors[BAD] = [InvalidInputError("/apis/bad", [fault])]
+        await bench.see(function(BAD))
+        await bench.until(lambda: bench.condition(BAD))
+        assert bench.condition(BAD)["message"] == "spec.server.handler: got '/none.py'; allowed: the path of a file"
 
     play(scenario)
 

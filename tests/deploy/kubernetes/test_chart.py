@@ -99,6 +99,17 @@ def test_without_a_pod_monitor_no_port_has_metrics() -> None:
     assert len(found["NetworkPolicy", "tidegate"]["spec"]["ingress"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("service", "flag"),
+    [({"port": 8000}, "tidegate.models.svc:8000"), ({"url": "https://ml.example.com"}, "https://ml.example.com")],
+)
+def test_functions_are_reached_at_the_service_or_at_a_stated_url(service: dict[str, Any], flag: str) -> None:
+    command = control_command(objects_with({"service": service}))
+    assert [each for each in command if each.startswith("--kubernetes-front-door=")] == [
+        f"--kubernetes-front-door={flag}"
+    ]
+
+
 def control_command(found: dict[tuple[str, str], Any]) -> list[str]:
     (container,) = found["Deployment", "tidegate"]["spec"]["template"]["spec"]["containers"]
     return list(container["command"])

@@ -14,6 +14,7 @@ from tidegate.deploy.kubernetes.resources.states import (
     is_same,
     manifest_of,
     new_status,
+    url_for_others,
 )
 from tidegate.manifest.reader import parse
 from tidegate.schema.files import Disk
@@ -110,3 +111,21 @@ def test_a_figure_that_is_not_known_any_more_is_taken_away_once() -> None:
     kept = merged(status, later)
     assert kept.keys() == {"observedGeneration", "observedManifest", "conditions"}
     assert new_status(resource(status=kept), "d", unknown, "2026-01-03T00:00:00Z") is None
+
+
+@pytest.mark.parametrize(
+    ("front", "domain", "by_path", "url"),
+    [
+        (None, "localhost", True, "http://resnet.localhost:8080/"),
+        ("tidegate.models.svc:80", "localhost", True, "http://tidegate.models.svc/functions/resnet/"),
+        ("tidegate.models.svc:8000", "localhost", False, "http://tidegate.models.svc:8000/"),
+        ("https://ml.example.com", "localhost", True, "https://ml.example.com/functions/resnet/"),
+        ("https://ml.example.com:443", "fn.example.com", True, "https://resnet.fn.example.com/"),
+        ("ml.example.com:81", "fn.example.com", False, "http://resnet.fn.example.com:81/"),
+    ],
+)
+def test_the_url_of_a_function_is_one_that_others_reach(
+    front: str | None, domain: str, by_path: bool, url: str
+) -> None:
+    own = f"http://resnet.{domain}:8080/"
+    assert url_for_others(own, "resnet", front=front, domain=domain, by_path=by_path) == url
