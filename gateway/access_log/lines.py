@@ -15,8 +15,8 @@ from tidegate.gateway.counting.outcomes import ending_of
 KEPT_TEXTS: Final = 1024
 """Common texts that are kept at most; then all are made again."""
 _KNOWN: Final = 8192
-"""Times below so many microseconds are looked up: their texts are made once, since a format of a float takes ten times
-as long. Most requests are as short."""
+"""Times below so many microseconds and numbers below this one are looked up: their texts are made once, since a format
+takes ten times as long. Most requests are as short and as small."""
 
 FIELDS: Final = (
     "time",  # end of the request, UTC
@@ -40,21 +40,16 @@ FIELDS: Final = (
 """The fields of a line of text, in their order; unknown ones are ``-``, and ``null`` in JSON. In JSON ``id`` is called
 ``request_id``, as in the lines of all processes, and ``level`` and ``logger`` stand before it."""
 
-_TEXT_BEGIN: Final = "%b%03dZ id=%b"
-_JSON_BEGIN: Final = '{"time":"%b%03dZ","level":"info","logger":"access","request_id":"%b"'
-
-
 Common = tuple[Origin, bytes, bytes, int]
 """Origin, method, target, status."""
 Texts = tuple[bytes, bytes, bool]
-"""The fields from the function to the status, those from the ending to the end of the line, and whether a replica had
-the request."""
+"""What stands from the id to the bytes in, what stands behind the inferences, and whether a replica had the request."""
 
 
 class _Form:
     """How lines are written: as text or as JSON."""
 
-    __slots__ = ("_is_json", "_kept", "_none", "_quoted", "line", "none")
+    __slots__ = ("_is_json", "_kept", "_none", "_quoted", "begin", "milliseconds", "names", "none")
 
     def __init__(self, *, is_json: bool) -> None:
         self._is_json = is_json
@@ -64,8 +59,14 @@ class _Form:
         self.none = self._none.encode()
         self._kept: dict[Common, Texts] = {}
         """Results of ``texts``, by values without a query and a note."""
-        self.line = self._line()
-        """The format of a line."""
+        self.begin = b'{"time":"' if is_json else b""
+        """What stands before the time."""
+        middle = '","level":"info","logger":"access","request_id":"' if is_json else " id="
+        self.milliseconds = [f"{milliseconds:03d}Z{middle}".encode() for milliseconds in (*range(1000), 999)]
+        """What stands between the second and the id; a product of floats may be 1000."""
+        names = ("bytes_out", "total_ms", "wait_ms", "first_byte_ms", "inferences")
+        self.names = tuple(self._pair(name, "").encode() for name in names)
+        """What stands before the numbers from the second on."""
 
     def texts(self, origin: Origin, method: bytes, target: bytes, status: int) -> Texts:
         """Returns what a line has of these values."""
@@ -106,37 +107,27 @@ class _Form:
             ("method", quoted(method.decode("latin-1"))),
             ("path", quoted(path.decode("latin-1"))),
             ("status", str(status)),
+            ("bytes_in", ""),
         )
         last = (
             ("ending", quoted(ending_of(ending, status, is_truncated=is_truncated).value)),
             ("trace", none if traceparent is None else quoted(traceparent[3:35].decode())),
         )
         texts = ["".join(self._pair(name, value) for name, value in pairs) for pairs in (front, last)]
-        return texts[0].encode(), (texts[1] + ("}\n" if self._is_json else "\n")).encode(), bool(replica)
-
-    def _line(self) -> bytes:
-        begin = _JSON_BEGIN if self._is_json else _TEXT_BEGIN
-        pairs = (
-            ("bytes_in", "%d"),
-            ("bytes_out", "%d"),
-            ("total_ms", "%b"),
-            ("wait_ms", "%b"),
-            ("first_byte_ms", "%b"),
-            ("inferences", "%d"),
-        )
-        return (begin + "%b" + "".join(self._pair(*pair) for pair in pairs) + "%b").encode()
+        quote = '"' if self._is_json else ""
+        return (quote + texts[0]).encode(), (texts[1] + ("}\n" if self._is_json else "\n")).encode(), bool(replica)
 
     def _pair(self, name: str, value: str) -> str:
         return f',"{name}":{value}' if self._is_json else f" {name}={value}"
 
     def __repr__(self) -> str:
-        return f"<_Form {self.line!r}>"
+        return f"<_Form of {'JSON' if self._is_json else 'text'}>"
 
 
 class Lines:
     """Makes the lines of one worker."""
 
-    __slots__ = ("_form", "_known", "_offset", "_second", "_stamp")
+    __slots__ = ("_form", "_known", "_numbers", "_offset", "_second", "_stamp")
 
     def __init__(self, *, as_json: bool, offset: float) -> None:
         """``offset``: Unix time less the worker's clock."""
@@ -145,16 +136,19 @@ class Lines:
         self._second = float("-inf")
         """When the second of ``_stamp`` began, on the worker's clock."""
         self._stamp = b""
-        """Date and time of that second, with the point behind it."""
+        """A line up to that second, with the point behind it."""
         self._known = [b"%d.%03d" % divmod(microseconds, 1000) for microseconds in range(_KNOWN)]
         """Milliseconds with three decimals."""
+        self._numbers = [b"%d" % number for number in range(_KNOWN)]
 
     def made(self, batch: Batch) -> bytes:
         """Returns the lines of these requests."""
         origins, rows = batch
         form, known, second, none = self._form, self._known, self._second, self._form.none
-        values: list[bytes | int] = []
-        add = values.extend
+        numbers, milliseconds = self._numbers, form.milliseconds
+        out_name, total_name, wait_name, first_name, inferences_name = form.names
+        pieces: list[bytes] = []
+        add = pieces.extend
         texts: dict[tuple[int, bytes, bytes, int], Texts] = {}
         for row in rows:
             place, method, target, status, inferences, received, bound, first, end, given, bytes_in, bytes_out = row
@@ -178,24 +172,29 @@ class Lines:
             add(
                 (
                     self._stamp,
-                    int((end - second) * 1e3),
+                    milliseconds[int((end - second) * 1e3)],
                     given,
                     front,
-                    bytes_in,
-                    bytes_out,
+                    numbers[bytes_in] if bytes_in < _KNOWN else b"%d" % bytes_in,
+                    out_name,
+                    numbers[bytes_out] if bytes_out < _KNOWN else b"%d" % bytes_out,
+                    total_name,
                     total,
+                    wait_name,
                     wait,
+                    first_name,
                     begun,
-                    inferences,
+                    inferences_name,
+                    numbers[inferences] if inferences < _KNOWN else b"%d" % inferences,
                     last,
                 )
             )
-        return form.line * len(rows) % tuple(values)
+        return b"".join(pieces)
 
     def _begin_second(self, at: float) -> float:
         """Makes the stamp of this time, and returns when its second began."""
         unix = int(at + self._offset)
-        self._stamp = datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%S.").encode()
+        self._stamp = self._form.begin + datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%S.").encode()
         self._second = unix - self._offset
         return self._second
 

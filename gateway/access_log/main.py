@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 from collections import deque
+from itertools import islice
 from typing import Final
 
 from tidegate.aio.log_stream import say, use_json
@@ -18,6 +19,8 @@ from tidegate.gateway.access_log.records import BUFFERED_BYTES, decode_batch
 from tidegate.gateway.beside.main import begin, serve
 
 EXIT_USAGE: Final = 2
+_PIECES: Final = 1024
+"""Pieces of one writev(2) at most, IOV_MAX of Linux."""
 
 
 class Writer:
@@ -27,12 +30,10 @@ class Writer:
         """``output``: descriptor of the file."""
         self._output = output
         self._lines = lines
-        self._waiting = b""
-        """Lines that could not be written yet."""
-        self._ends: deque[tuple[int, int]] = deque()
-        """Of each batch that waits: where it ends, in bytes of all that were made, and its lines."""
-        self._made = self._written = 0
-        """Bytes of lines."""
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        """What could not be written yet of the lines of each batch, and their number."""
+        self._bytes = 0
+        """Bytes of them."""
         self._handled = self._dropped = 0
         """Lines that are written or dropped, and those of them that are dropped."""
         self._fault: str | None = None
@@ -48,33 +49,37 @@ class Writer:
     def take(self, batch: bytes) -> None:
         found = decode_batch(batch)
         lines, count = self._lines.made(found), len(found[1])
-        if self._waiting and len(self._waiting) + len(lines) > BUFFERED_BYTES:
+        if self._waiting and self._bytes + len(lines) > BUFFERED_BYTES:
             self._handled += count
             self._dropped += count
         else:
-            self._waiting += lines
-            self._made += len(lines)
-            self._ends.append((self._made, count))
+            self._waiting.append((lines, count))
+            self._bytes += len(lines)
 
     def turn(self) -> None:
-        if not self._waiting:
+        waiting = self._waiting
+        if not waiting:
             return
         self._fault = None
         try:
-            written = os.write(self._output, self._waiting)
+            written = os.writev(self._output, [lines for lines, _ in islice(waiting, _PIECES)])
         except OSError as error:
             self._fault = error.strerror
             return
-        self._waiting = self._waiting[written:]
-        self._written += written
-        while self._ends and self._ends[0][0] <= self._written:
-            self._handled += self._ends.popleft()[1]
+        self._bytes -= written
+        while waiting and written >= len(waiting[0][0]):
+            lines, count = waiting.popleft()
+            written -= len(lines)
+            self._handled += count
+        if written:
+            lines, count = waiting[0]
+            waiting[0] = lines[written:], count
 
     def close(self) -> None:
         self.turn()
-        if self._ends:
-            lines = sum(lines for _, lines in self._ends)
-            say(f"access log: {lines} of the last lines cannot be written: {self._fault or 'the output takes no more'}")
+        if self._waiting:
+            count = sum(count for _, count in self._waiting)
+            say(f"access log: {count} of the last lines cannot be written: {self._fault or 'the output takes no more'}")
 
     def __repr__(self) -> str:
         return f"<Writer {self._handled} lines, {self._dropped} dropped>"
