@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from tests.support.deadline import Patience
 from tests.support.live.backends import PHASES, TWO_CORES, revision
 from tests.support.live.bare_node import BareNode, bare_node
 from tests.support.live.control_plane import ControlPlane, control_plane
@@ -38,9 +39,9 @@ LIMIT_S = 60.0
 
 
 async def until(condition: Callable[[], bool], bench: KubernetesBackend, node: BareNode, what: str) -> None:
-    began = time.monotonic()
+    patience = Patience(LIMIT_S)
     while not condition():
-        if time.monotonic() - began > LIMIT_S:
+        if patience.is_over:
             states = Counter(str(status.state) for status in bench.replicas())
             raise SystemExit(f"not {what}: {node.count} Pods, {states}, {node.faults[:3]}")
         await asyncio.sleep(0.01)
@@ -105,21 +106,21 @@ async def measure(plane: ControlPlane, replicas: int, groups: int) -> dict[str, 
 
 async def budgets(api: KubernetesApi, space: str, groups: int) -> None:
     """Waits until each group has its budget."""
-    end = time.monotonic() + LIMIT_S
+    patience = Patience(LIMIT_S)
     while len(found := await names(api, space, "poddisruptionbudgets")) != groups:
-        if time.monotonic() > end:
+        if patience.is_over:
             raise SystemExit(f"budgets: {found}")
 
 
 async def nothing_left(api: KubernetesApi, space: str) -> None:
     """Waits until there is no Pod, Service and budget of a group."""
-    end = time.monotonic() + LIMIT_S
+    patience = Patience(LIMIT_S)
     while left := [
         *await by_group(api, space),
         *await names(api, space, "services"),
         *await names(api, space, "poddisruptionbudgets"),
     ]:
-        if time.monotonic() > end:
+        if patience.is_over:
             raise SystemExit(f"left behind: {left}")
         await asyncio.sleep(0.1)
 
