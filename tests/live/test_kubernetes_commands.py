@@ -45,17 +45,34 @@ class Commands:
         self._plane = plane
         self.space = namespace_of(live)
 
-    def run(self, *words: str, text: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
-        # `command` puts --state behind the first word, which has no meaning with a context.
-        first, *rest = self.live.command(*words, "--context", "tests", "--namespace", self.space)
-        where = rest.index("--state")
-        command = [first, *rest[:where], *rest[where + 2 :]]
-        environment = {"KUBECONFIG": str(self._plane.kubeconfig), "PATH": "/usr/bin:/bin", "HOME": "/nothing"}
+    def run(
+        self, *words: str, text: str = "", code: int = 0, context: str = "tests", config: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        environment = self._environment(config)
         done = subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=120, check=False, env=environment
+            self._command(*words, context=context),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=environment,
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(self._command(*words), stdout=pipe, stderr=pipe, text=True, env=self._environment())
+
+    def _command(self, *words: str, context: str = "tests") -> list[str]:
+        # `command` puts --state behind the first word, which has no meaning with a context.
+        first, *rest = self.live.command(*words, "--context", context, "--namespace", self.space)
+        where = rest.index("--state")
+        return [first, *rest[:where], *rest[where + 2 :]]
+
+    def _environment(self, config: str = "") -> dict[str, str]:
+        return {"KUBECONFIG": config or str(self._plane.kubeconfig), "PATH": "/usr/bin:/bin", "HOME": "/nothing"}
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +98,7 @@ def test_a_manifest_is_deployed_shown_and_deleted(commands: Commands, node: Node
     assert "echo is ready" in done.stderr
     assert live.infer().status_code == 200, "it was waited for"
     (listed,) = json.loads(commands.run("list", "--json").stdout)
+    assert "managedFields" not in listed["metadata"]
     assert listed["spec"]["retry-budget"] == "2.5", "a number with a fraction is a text there"
     assert listed["metadata"]["annotations"] == {"tidegate.dev/min-scale": "1"}
     assert "echo" in commands.run("list").stdout
@@ -91,6 +109,8 @@ def test_a_manifest_is_deployed_shown_and_deleted(commands: Commands, node: Node
     assert "echo is revision echo-00002" in done.stdout
     hint = f"kubectl --context tests -n {commands.space} exec deploy/tidegate -- tidegate explain echo"
     assert hint in commands.run("explain", "echo", code=2).stderr
+    hint = f"kubectl --context tests -n {commands.space} logs -f -l tidegate.dev/function=echo -c model-server"
+    assert hint in commands.run("logs", "echo", "--follow", code=2).stderr
     assert "applied functions: echo" in commands.run("delete", "echo", "other", code=2).stderr
     commands.run("delete", "echo")
     live.until(lambda: not node.pods, 30.0, "no Pod")
@@ -108,6 +128,26 @@ def test_what_cannot_serve_is_the_error_of_the_deploy(commands: Commands) -> Non
     )
     assert "--timeout: got 'soon'; allowed: a duration" in done.stderr
     assert "line 6: metadata.annotations.tidegate.dev/min-scale: got 'x'" in done.stderr
+
+
+def test_what_is_not_there_is_said(commands: Commands, tmp_path: Path) -> None:
+    assert f"no function is applied in namespace {commands.space}" in commands.run("list").stderr
+    assert "no context other; kubeconfig has tests" in commands.run("list", context="other", code=1).stderr
+    missing = str(tmp_path / "none")
+    assert f"there is no kubeconfig at {missing}" in commands.run("list", config=missing, code=1).stderr
+
+
+def test_a_deploy_that_no_control_process_takes_up_says_so_and_goes_on(commands: Commands, tmp_path: Path) -> None:
+    live = commands.live
+    file = tmp_path / "manifest.yaml"
+    file.write_text(FUNCTION.replace("HANDLER", live.handler()))
+    with commands.begin("deploy", str(file)) as process:
+        assert process.stderr is not None
+        assert f"no control process of namespace {commands.space} has taken it up" in process.stderr.readline()
+        live.up(as_program=True)
+        output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert "echo is revision echo-00001" in output
 
 
 def test_an_inference_service_of_kserve_is_converted(commands: Commands, node: Node) -> None:

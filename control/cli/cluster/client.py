@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from tidegate.control.sdk import StartFailedError
 from tidegate.deploy.kubernetes.pods.template import FUNCTION, MODEL_SERVER, QUEUE_PROXY, label
-from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi, Object, RefusedError
+from tidegate.deploy.kubernetes.process.api import NOT_FOUND, ClusterError, KubernetesApi, Object, RefusedError
 from tidegate.deploy.kubernetes.resources.objects import PLURALS
 from tidegate.deploy.kubernetes.resources.states import FAILS, LATEST, READY, REFUSED, SERVES, digest_of, manifest_of
 from tidegate.errors import Fault, InvalidInputError, TidegateError
@@ -63,9 +63,8 @@ class Cluster:
     def _faults(self, error: RefusedError, each: Object) -> list[Fault]:
         """Returns what the API server refuses of an object: each cause with its place."""
         name = each["metadata"]["name"]
-        if error.status == 404:
-            how = "the chart installs the resources, `tidegate doctor --context` says what is there"
-            raise ClusterError(f"{PLURALS[each['kind']]} in namespace {self.namespace}: {error}; {how}")
+        if error.status == NOT_FOUND:
+            raise self._lacking(each["kind"], error) from error
         if error.status == 409:
             raise OtherManagerError(f"{name}: {error}; --replace takes the fields over")
         if error.status not in (400, 422):
@@ -109,9 +108,16 @@ class Cluster:
         """Returns all objects, Functions first."""
         found: list[Object] = []
         for kind in PLURALS:
-            listed = await self._api.get(self._path(kind))
+            try:
+                listed = await self._api.get(self._path(kind))
+            except RefusedError as error:
+                raise (self._lacking(kind, error) if error.status == NOT_FOUND else error) from error
             found += [each | {"kind": kind} for each in listed["items"]]
         return found
+
+    def _lacking(self, kind: str, error: RefusedError) -> ClusterError:
+        how = "the chart installs the resources, `tidegate doctor --context` says what is there"
+        return ClusterError(f"{PLURALS[kind]} in namespace {self.namespace}: {error}; {how}")
 
     async def get(self, name: str) -> Object:
         """Returns an object of a name. Raises InvalidInputError if there is none."""

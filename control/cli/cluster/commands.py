@@ -72,7 +72,7 @@ def deploy(
             with activity(f"{name}: waits for its newest revision", is_silent=json) as shown:
                 try:
                     ended = await cluster.wait(
-                        each, lambda now: shown.show(_phase(now)), partial(_say_late, name, cluster.namespace)
+                        each, lambda now: shown.show(_phase(now)), partial(_say_late, context, cluster.namespace, name)
                     )
                 except StartFailedError as error:
                     say(f"error: {error}")
@@ -90,11 +90,9 @@ def deploy(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _say_late(name: str, namespace: str) -> None:
-    say(
-        f"{name}: no control process of namespace {namespace} has taken it up; it is waited for"
-        f" (kubectl -n {namespace} get deployment tidegate)"
-    )
+def _say_late(context: str, namespace: str, name: str) -> None:
+    command = f"{_kubectl(context, namespace)} get deployment tidegate"
+    say(f"{name}: no control process of namespace {namespace} has taken it up; it is waited for ({command})")
 
 
 def _phase(now: Object) -> str:

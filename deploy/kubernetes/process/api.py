@@ -422,7 +422,7 @@ def _refusal(status: int, answer: Object) -> RefusedError:
 def _object(data: bytes) -> Object:
     """Returns the answer with a refusal, which may come from something before the API server."""
     found = _read(data)
-    return {"message": data[:200].decode(errors="replace")} if found is None else found
+    return {"message": data[:200].decode(errors="replace").strip()} if found is None else found
 
 
 def _read(data: bytes) -> Object | None:

@@ -110,14 +110,15 @@ async def _resources(api: KubernetesApi) -> tuple[Answer, str]:
 
 async def _policies(api: KubernetesApi) -> tuple[Answer, str]:
     wanted = [*policies(), *replica_policy(), *epoch_policy(), *injected_policy()]
-    missing = []
+    missing: dict[str, list[str]] = {}
     for each in wanted:
         kind, name = each["kind"], each["metadata"]["name"]
         plural = "validatingadmissionpolicybindings" if kind.endswith("Binding") else "validatingadmissionpolicies"
         if await found_object(api, f"/apis/{each['apiVersion']}/{plural}/{name}") is None:
-            missing.append(f"{kind} {name}")
+            missing.setdefault(name, []).append(kind)
     if missing:
-        return Answer.LACKS_LITTLE, f"no {', '.join(missing)}: the API server refuses less ({_INSTALL})"
+        named = [f"{kinds[0]} {name}{' with its binding' * (len(kinds) > 1)}" for name, kinds in missing.items()]
+        return Answer.LACKS_LITTLE, f"no {', '.join(named)}: the API server refuses less ({_INSTALL})"
     return Answer.HAS, f"all {len(wanted)} of the admission of manifests and replicas"
 
 

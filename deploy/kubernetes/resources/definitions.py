@@ -137,7 +137,7 @@ def _function() -> Object:
         {"name": "Revision", "type": "string", "jsonPath": ".status.revision"},
         {"name": "Wanted", "type": "integer", "jsonPath": ".status.replicas"},
         {"name": "Replicas", "type": "integer", "jsonPath": ".status.readyReplicas"},
-        {"name": "URL", "type": "string", "jsonPath": ".status.url", "priority": 1},
+        {"name": "URL", "type": "string", "jsonPath": ".status.url"},
         _REASON,
         _AGE,
     ]
