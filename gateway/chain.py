@@ -381,10 +381,11 @@ class Chain:
         if head.names_id:
             head.drop(headers.REQUEST_ID)
         timing = head.control(headers.TIMING)
-        if state.trace is not None:
-            state.trace.answered(bind.replica.id, status, timing, self._clock())
+        trace = state.trace
+        if trace is not None:
+            trace.answered(bind.replica.id, status, timing, self._clock())
             if state.bound_at > ex.received:
-                state.trace.waited_for(self._cold_starts.waited_for(bind.replica.id, ex.received))
+                trace.waited_for(self._cold_starts.waited_for(bind.replica.id, ex.received))
         if state.target.variant_line:
             head_lines = self._cold_starts.lines(bind.replica.id, ex.received, state.bound_at, timing, self._clock())
             return b"x-request-id: %b\r\n%b%b" % (state.request_id, state.target.variant_line, head_lines)

@@ -30,9 +30,10 @@ def begin_unbounded(ex: "Exchange", state: RequestState, head: AnyResponseHead, 
 def trace_end(ex: "Exchange", state: RequestState, trace: Trace) -> None:
     """Passes on what is known of a traced request at its end."""
     head, router, counters = ex.head, state.target.router, state.counters
+    revision = None if counters is None else counters.revision
     trace.tracer.put(
         (
-            trace.count(is_counted=counters is not None),
+            trace.count(revision),
             trace.parent,
             trace.state,
             trace.span_id,
@@ -40,7 +41,7 @@ def trace_end(ex: "Exchange", state: RequestState, trace: Trace) -> None:
             ex.ended,
             ex.status,
             None if router is None else router.name,
-            None if counters is None else counters.revision,
+            revision,
             trace.attempts,
             trace.answers,
             trace.cold,
@@ -88,7 +89,7 @@ def count_end(
     counters.ended_well(state.group, inferences, end - received, target_s, is_slow)
     trace = state.trace
     if trace is not None:
-        counters.sampled(trace.parent, end - received, ended + trace.tracer.offset)
+        counters.sampled.append((trace.parent, end - received, ended + trace.tracer.offset))
     if log is None or state.is_uncounted:
         return
     rows = log.rows

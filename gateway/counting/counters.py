@@ -31,8 +31,6 @@ KEPT_LATENCIES = 4096
 """Latencies of one revision that are kept until the next sample, the newest ones."""
 FRESH_LATENCIES = 256
 """Latencies of one group that wait for their histogram at most. Our choice: their turn takes some 30 microseconds."""
-FRESH_SAMPLED = 64
-"""Sampled requests of one revision that wait for their bucket at most. Our choice."""
 
 Waiting = Callable[[str], RoomCounts | None]
 """Returns the room's figures of a revision's waiting requests."""
@@ -105,7 +103,6 @@ class RevisionCounters:
 
     __slots__ = (
         "_exemplars",
-        "_sampled",
         "answered",
         "arrivals_inferences",
         "circuit_refusals",
@@ -121,6 +118,7 @@ class RevisionCounters:
         "retries",
         "retries_denied",
         "revision",
+        "sampled",
         "shadow",
         "sizes",
         "streaming",
@@ -168,8 +166,8 @@ class RevisionCounters:
         self.shadow: ShadowCounters | None = None
         """Set once the revision was to get a copy of another revision's request."""
         self._exemplars: dict[str, Exemplar] = {}
-        self._sampled: list[tuple[bytes, float, float]] = []
-        """Sampled requests that the exemplars do not have yet."""
+        self.sampled: deque[tuple[bytes, float, float]] = deque(maxlen=KEPT_LATENCIES)
+        """Sampled requests that were answered since the last sample: ``traceparent``, latency, Unix time."""
         self.tokens: TokenCounters | None = None
         """Set with the first request with counted tokens."""
 
@@ -223,20 +221,13 @@ class RevisionCounters:
         if len(counters.fresh) >= FRESH_LATENCIES:
             counters.settle()
 
-    def sampled(self, traceparent: bytes, latency_s: float, unix: float) -> None:
-        """Takes a traced request that was answered, as the exemplar of its bucket."""
-        sampled = self._sampled
-        sampled.append((traceparent, latency_s, unix))
-        if len(sampled) >= FRESH_SAMPLED:
-            self._settle_sampled()
-
     def _settle_sampled(self) -> None:
         edges, unit = metrics.DURATION.edges, metrics.DURATION.unit
-        newest = {bisect_right(edges, int(each[1] / unit)): each for each in self._sampled}
+        newest = {bisect_right(edges, int(each[1] / unit)): each for each in self.sampled}
         for traceparent, latency_s, unix in newest.values():
             label = metrics.bucket_of(metrics.DURATION, latency_s)
             self._exemplars[label] = traceparent[3:35].decode(), latency_s, unix
-        self._sampled.clear()
+        self.sampled.clear()
 
     @property
     def exemplars(self) -> dict[str, Exemplar]:
@@ -265,6 +256,7 @@ class RevisionCounters:
         groups = tuple(group.traffic() for group in self.groups.values())
         recent = fine_buckets(self.recent) if self.recent else ()
         self.recent.clear()
+        self._settle_sampled()
         return RevisionDemand(
             function=self.function,
             revision=self.revision,

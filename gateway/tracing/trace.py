@@ -7,6 +7,7 @@ and the process that exports spans works out the rest (``facts.py``).
 
 import random
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 from tidegate.gateway.tracing.facts import Answer, Attempt, Cold, Traced
@@ -44,8 +45,12 @@ class Trace:
         """Returns the trace of one stage, if this is that of a pipeline's request."""
         if not self.span_id:
             self.span_id = self.tracer.rng.getrandbits(64) or 1
-        parent = b"00-%b%016x%b" % (self.parent[3:36], self.span_id, self.parent[52:55])
-        return _begun(self.tracer, parent, self.state)
+        stage = copy(self)
+        stage.parent = b"00-%b%016x%b" % (self.parent[3:36], self.span_id, self.parent[52:55])
+        stage.span_id = 0
+        stage.spans = 1
+        stage.attempts, stage.answers = [], []
+        return stage
 
     def forwarded(self, ex: "Exchange", id_line: bytes, replica: str, group: str, now: float) -> bytes:
         """It goes to a replica: its head names the span there, or the line behind ``id_line`` that this returns."""
@@ -74,29 +79,16 @@ class Trace:
             known = [(name, seconds) for name, seconds in known_phases(phases) if name != "first_response"]
             self.cold = ready_at, known
 
-    def count(self, *, is_counted: bool) -> int:
+    def count(self, revision: str | None) -> int:
         """Returns the number of its spans: its own, those of its attempts, and those of the waiting room. A pipeline's
-        request did not wait: its stages did."""
+        request did not wait: its stages did. ``revision``: None if it was not counted."""
         cold = self.cold
-        if not is_counted or self.span_id:
+        if revision is None or self.span_id:
             return self.spans
         return self.spans + 1 if cold is None else self.spans + 1 + len(cold[1])
 
     def __repr__(self) -> str:
         return f"<Trace {self.parent.decode()}, {len(self.attempts)} attempts>"
-
-
-def _begun(tracer: "Tracer", parent: bytes, state: bytes) -> Trace:
-    trace = Trace()  # Without arguments: a third of the time.
-    trace.tracer = tracer
-    trace.parent = parent
-    trace.state = state
-    trace.span_id = 0
-    trace.spans = 1
-    trace.attempts = []
-    trace.answers = []
-    trace.cold = None
-    return trace
 
 
 class Tracer:
@@ -116,21 +108,31 @@ class Tracer:
         """Begins the trace of a request: its parent's, or its own. Returns None if it is not traced: its parent
         decides, and the ratio if it has none."""
         if head.traced:
-            parent = head.get(b"traceparent") or b""
+            parent, state = head.trace_fields()
             if parent[54] not in _ODD_DIGITS:
                 return None
-            return _begun(self, parent, head.get(b"tracestate") or b"")
-        if self.rng.random() >= self._ratio:
-            return None
-        if head.get(b"tracestate") is not None:
-            head.drop(b"tracestate")  # It belongs to the trace that the request did not name.
-        return _begun(self, _ROOT % (self.rng.getrandbits(128) or 1), b"")
+        else:
+            if self.rng.random() >= self._ratio:
+                return None
+            if head.get(b"tracestate") is not None:
+                head.drop(b"tracestate")  # It belongs to the trace that the request did not name.
+            parent, state = _ROOT % (self.rng.getrandbits(128) or 1), b""
+        trace = Trace()  # Without arguments: a third of the time.
+        trace.tracer = self
+        trace.parent = parent
+        trace.state = state
+        trace.span_id = 0
+        trace.spans = 1
+        trace.attempts = []
+        trace.answers = []
+        trace.cold = None
+        return trace
 
     def stage_ended(self, ex: "Exchange", trace: Trace, name: str, revision: str | None, status: int) -> None:
         """A stage of a pipeline is over. ``revision``: None if it was not counted; ``status``: 0 if no answer came."""
         self.put(
             (
-                trace.count(is_counted=revision is not None),
+                trace.count(revision),
                 trace.parent,
                 trace.state,
                 0,

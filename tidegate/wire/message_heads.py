@@ -51,6 +51,9 @@ class AnyRequestHead(_AnyHead, Protocol):
     @property
     def internal(self) -> "Internal | None": ...
 
+    def trace_fields(self) -> tuple[bytes, bytes]:
+        """Returns its valid ``traceparent``, and its ``tracestate``; b"" without one."""
+
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""
 

@@ -155,6 +155,13 @@ class RequestHead(Fields):
         """The target before ``?``."""
         return self.target.partition(b"?")[0]
 
+    def trace_fields(self) -> tuple[bytes, bytes]:
+        """Returns its valid ``traceparent``, and its ``tracestate``; b"" without one."""
+        places = self._places
+        if places is None or b"tracestate" in places:
+            return self.get(b"traceparent") or b"", self.get(b"tracestate") or b""
+        return self._original[places[b"traceparent"]], b""
+
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""
         place = None if self._places is None or self._block is not self._original else self._places.get(b"traceparent")
@@ -168,12 +175,11 @@ class RequestHead(Fields):
     def renew_parent(self, parent: bytes) -> bool:
         """Writes the end of its ``traceparent`` anew: the 16 digits of the parent, ``-`` and those of the flags.
         Returns False if there is none of version 00 at a known place: then it is removed, as by ``take_trace``."""
-        if not self.traced:
-            self.traced = UNSAMPLED
-            return False
         block, places = self._original, self._places
         if places is None or self._block is not block or b"traceparent" not in places:
-            self.take_trace()
+            if self.traced:
+                self.take_trace()
+            self.traced = UNSAMPLED
             return False
         stop = places[b"traceparent"].stop  # A template has them of version 00 alone.
         self._block = block[: stop - len(parent)] + parent + block[stop:]

@@ -183,6 +183,10 @@ class CallHead(_Head):
         hidden = request_drops(front_door=self.hides_internal, trusted=True)
         return [pair for pair in self._pairs() if not hidden(pair[0])]
 
+    def trace_fields(self) -> tuple[bytes, bytes]:
+        """Returns its valid ``traceparent``, and its ``tracestate``; b"" without one."""
+        return self.get(b"traceparent") or b"", self.get(b"tracestate") or b""
+
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""
         self.drop(b"traceparent")
