@@ -146,10 +146,10 @@ class FunctionState:
         self.part_requests = ceil(route.queue_requests / workers)
         self.part_bytes = ceil(route.queue_bytes / workers)
         self.tenants.resize(max(1, self.bound_requests), max(1, self.bound_bytes))
-        if self.shared is not None:
-            self.shared.resize(self.bound_requests, self.bound_bytes)
         self.drop_after_s = inf if route.drop_after_s is None else route.drop_after_s
         self.longest_s = min(route.max_wait_s, self.drop_after_s)
+        if self.shared is not None:
+            self.shared.resize(self.bound_requests, self.bound_bytes, self.longest_s)
         self.timeout_s = route.timeout_s
         self.pick = replica_pick(route.spread)
         self.hashes = route.spread is Spread.HASH
@@ -176,7 +176,7 @@ class FunctionState:
         if self.board is not None:
             self.shared, self.board = self.board.of(self.name), None
             if self.shared is not None:
-                self.shared.resize(self.bound_requests, self.bound_bytes)
+                self.shared.resize(self.bound_requests, self.bound_bytes, self.longest_s)
             self.publish()
         shared = self.shared
         if shared is None:  # As ``_is_within_part`` says, without its call: this is asked for each request.

@@ -31,7 +31,7 @@ class FakeBoard:
     def of(self, function: str) -> "FakeBoard":
         return self
 
-    def resize(self, requests: int, size: int) -> None:
+    def resize(self, requests: int, size: int, longest_s: float) -> None:
         pass
 
     def publish(self, requests: int, size: int, load: float) -> None:

@@ -181,7 +181,7 @@ class FunctionFigures:
         self._words, self._loads, first = board.cells()
         self._at = first + slot * _WORDS
 
-    def resize(self, requests: int, size: int) -> None:
+    def resize(self, requests: int, size: int, longest_s: float) -> None:
         """Does nothing: the bounds are the room's."""
 
     def publish(self, requests: int, size: int, load: float) -> None:

@@ -43,6 +43,8 @@ BATCH: Final = 512
 """Maximum reports in one exchange."""
 BEAT_S: Final = 1.0
 """A gateway without news reports its presence at this interval."""
+LEAVE_S: Final = 300.0
+"""As long as requests wait where nothing else is configured."""
 GONE_S: Final = 5.0
 """A gateway without a report for this long gives its unused share back."""
 
@@ -53,6 +55,8 @@ class Budget:
     amount: int
     window_s: float = math.inf
     """Infinite: reservations count until they are settled with 0."""
+    leave_s: float = LEAVE_S
+    """Longest time for which an amount is held, of a budget without a window."""
 
     def __post_init__(self) -> None:
         if self.amount < 0 or not self.window_s > 0:

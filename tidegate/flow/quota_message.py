@@ -6,7 +6,7 @@ A window without end is ``null``: JSON has no infinity.
 import math
 from dataclasses import dataclass
 
-from tidegate.flow.quota import Budget, QuotaAnswer, QuotaGrant, QuotaReport
+from tidegate.flow.quota import LEAVE_S, Budget, QuotaAnswer, QuotaGrant, QuotaReport
 from tidegate.records.codec import CodecError, decode, encode
 
 MEMBER_LENGTH = 128
@@ -20,6 +20,7 @@ class _Report:
     window: int
     used: int
     want: int
+    leave_s: float = LEAVE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ def encode_exchange(member: str, reports: tuple[QuotaReport, ...]) -> bytes:
             each.window,
             each.used,
             each.want,
+            each.budget.leave_s,
         )
         for each in reports
     )
@@ -61,7 +63,7 @@ def decode_exchange(data: bytes) -> tuple[str, tuple[QuotaReport, ...]]:
     try:
         reports = tuple(
             QuotaReport(
-                Budget(each.key, each.amount, math.inf if each.window_s is None else each.window_s),
+                Budget(each.key, each.amount, math.inf if each.window_s is None else each.window_s, each.leave_s),
                 each.window,
                 max(0, each.used),
                 max(0, each.want),

@@ -11,13 +11,20 @@ from tidegate.flow.quota_message import decode_answer, decode_exchange, encode_a
 from tidegate.records.codec import CodecError
 
 AMOUNT = st.integers(0, 2**50)
-BUDGETS = st.builds(Budget, st.text(max_size=40), AMOUNT, st.sampled_from([1.0, 60.0, 0.5, math.inf]))
+BUDGETS = st.builds(
+    Budget, st.text(max_size=40), AMOUNT, st.sampled_from([1.0, 60.0, 0.5, math.inf]), st.sampled_from([0.5, 300.0])
+)
 REPORTS = st.lists(st.builds(QuotaReport, BUDGETS, st.integers(0, 2**40), AMOUNT, AMOUNT), max_size=5).map(tuple)
 
 
 @given(member=st.text(min_size=1, max_size=128), reports=REPORTS)
 def test_reports_arrive_as_they_were_sent(member: str, reports: tuple[QuotaReport, ...]) -> None:
     assert decode_exchange(encode_exchange(member, reports)) == (member, reports)
+
+
+def test_a_report_of_an_older_worker_is_held_as_long_as_by_default() -> None:
+    data = b'{"member":"a","reports":[{"key":"k","amount":1,"window_s":null,"window":0,"used":1,"want":1}]}'
+    assert decode_exchange(data)[1][0].budget == Budget("k", 1)
 
 
 @given(

@@ -22,8 +22,8 @@ class Others(NamedTuple):
 class FunctionBoard(Protocol):
     """The published figures of one function."""
 
-    def resize(self, requests: int, size: int) -> None:
-        """Takes the bounds of the function."""
+    def resize(self, requests: int, size: int, longest_s: float) -> None:
+        """Takes the bounds of the function. ``longest_s``: a request waits no longer."""
         ...
 
     def publish(self, requests: int, size: int, load: float) -> None:

@@ -16,8 +16,9 @@ pool has given its part away, it goes on with an even part of the bound.
 import math
 from collections.abc import Callable
 from typing import Final
+from weakref import WeakValueDictionary
 
-from tidegate.flow.quota import BEAT_S, FLOOR_PARTS, GONE_S, Budget, QuotaAnswer, QuotaReport
+from tidegate.flow.quota import BEAT_S, FLOOR_PARTS, GONE_S, LEAVE_S, Budget, QuotaAnswer, QuotaReport
 from tidegate.flow.rooms.figures import Others
 
 URGENT_S: Final = 0.01
@@ -32,11 +33,12 @@ _NONE: Final = Others()
 class _Lease:
     """One bound of a function, in requests or bytes, and this worker's part of it."""
 
-    __slots__ = ("bound", "free", "granted", "is_spent", "level", "name")
+    __slots__ = ("bound", "free", "granted", "is_spent", "leave_s", "level", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.bound = 0
+        self.leave_s = LEAVE_S
         self.level = 0
         """What waits here now."""
         self.granted = 0
@@ -65,7 +67,7 @@ class _Lease:
         used = min(self.level, self.granted)
         spare = max(1, self.bound // FLOOR_PARTS) if self.is_spent else 0  # shows when there is more again
         self.granted = min(self.granted, self.level + spare)  # given back from now on: the pool may grant it to others
-        return QuotaReport(Budget(self.name, self.bound), 0, used, self.level - used + spare)
+        return QuotaReport(Budget(self.name, self.bound, leave_s=self.leave_s), 0, used, self.level - used + spare)
 
     def decide(self, report: QuotaReport, ceiling: int, free: int) -> None:
         self.granted, self.free = ceiling, free
@@ -86,22 +88,28 @@ class _Lease:
 class LeasedFigures:
     """One function's bounds, as its waiting room reads them (a ``FunctionBoard``)."""
 
-    __slots__ = ("_changed", "requests", "size")
+    __slots__ = ("__weakref__", "_changed", "requests", "size")
 
-    def __init__(self, function: str, changed: Callable[[], None]) -> None:
+    def __init__(self, function: str, changed: Callable[["LeasedFigures"], None]) -> None:
         """``changed`` is called when the pool has to hear of it."""
         self._changed = changed
         self.requests = _Lease(function)
         self.size = _Lease(f"{function}/bytes")
 
-    def resize(self, requests: int, size: int) -> None:
+    @property
+    def is_used(self) -> bool:
+        """True while the pool has to hear of it."""
+        return self.requests.is_used or self.size.is_used
+
+    def resize(self, requests: int, size: int, longest_s: float) -> None:
         """Takes the bounds of the route table."""
         self.requests.bound, self.size.bound = requests, size
+        self.requests.leave_s = self.size.leave_s = longest_s
 
     def publish(self, requests: int, size: int, load: float) -> None:
         """Takes this worker's figures. Loads of tenants are not compared over machines."""
         self.requests.level, self.size.level = requests, size
-        self._changed()
+        self._changed(self)
 
     def others(self) -> Others:
         """Returns what this worker may not use of the bounds, once one of them is spent."""
@@ -128,8 +136,10 @@ class RoomLeases:
         """``members``: least number of gateway workers; ``wake``: called when ``next_at`` has come nearer."""
         self._least = self._members = max(1, members)
         self._wake = wake
-        self._functions: dict[str, LeasedFigures] = {}
-        self._changed: dict[str, None] = {}
+        self._functions: WeakValueDictionary[str, LeasedFigures] = WeakValueDictionary()
+        """Those that a room holds, or that are in use."""
+        self._used: dict[str, LeasedFigures] = {}
+        self._changed: dict[str, LeasedFigures] = {}
         self._reported: list[tuple[_Lease, QuotaReport]] = []
         self._taken_at = -math.inf
         self._alone_since: float | None = None
@@ -139,7 +149,7 @@ class RoomLeases:
         """Returns the bounds of a function."""
         found = self._functions.get(function)
         if found is None:
-            found = LeasedFigures(function, lambda: self._note(function))
+            found = LeasedFigures(function, self._note)
             self._functions[function] = found
         return found
 
@@ -150,19 +160,20 @@ class RoomLeases:
 
     def next_at(self) -> float:
         """Returns when :meth:`take` is to be called."""
-        if any(self._functions[name].is_undecided() for name in self._changed):
+        if any(each.is_undecided() for each in self._changed.values()):
             return self._taken_at + URGENT_S
         if self._changed:
             return self._taken_at + CHANGED_S
-        return self._taken_at + (BUSY_S if self._is_used() else BEAT_S)
+        return self._taken_at + (BUSY_S if self._used else BEAT_S)
 
     def take(self, now: float) -> tuple[QuotaReport, ...]:
         """Returns a report for each bound in use."""
         self._taken_at = now
         self._changed.clear()
+        self._used = {name: each for name, each in self._used.items() if each.is_used}
         self._reported = [
             (lease, lease.report())
-            for figures in self._functions.values()
+            for figures in self._used.values()
             for lease in (figures.requests, figures.size)
             if lease.is_used
         ]
@@ -189,21 +200,19 @@ class RoomLeases:
 
     def leave(self) -> tuple[QuotaReport, ...]:
         """Returns the last reports: everything is given back."""
-        found = (lease for each in self._functions.values() for lease in (each.requests, each.size))
+        found = (lease for each in self._used.values() for lease in (each.requests, each.size))
         return tuple(QuotaReport(Budget(lease.name, lease.bound), 0, 0, 0) for lease in found if lease.is_used)
 
-    def _note(self, function: str) -> None:
+    def _note(self, figures: LeasedFigures) -> None:
+        function = figures.requests.name
         if function not in self._changed:
-            self._changed[function] = None
+            self._changed[function] = self._used[function] = figures
             self._wake()
-        elif self._functions[function].is_undecided():
+        elif figures.is_undecided():
             self._wake()
-
-    def _is_used(self) -> bool:
-        return any(each.requests.is_used or each.size.is_used for each in self._functions.values())
 
     def _over(self) -> tuple[str, ...]:
-        return tuple(name for name, each in self._functions.items() if each.requests.is_over() or each.size.is_over())
+        return tuple(name for name, each in self._used.items() if each.requests.is_over() or each.size.is_over())
 
     def __repr__(self) -> str:
-        return f"<RoomLeases {len(self._functions)} functions{', on its own' if self.is_lost else ''}>"
+        return f"<RoomLeases {len(self._used)} functions in use{', on its own' if self.is_lost else ''}>"

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tidegate.flow.quota import GONE_S, Pool
+from tidegate.flow.quota import GONE_S, LEAVE_S, Pool
 from tidegate.flow.rooms.leases import BUSY_S, CHANGED_S, URGENT_S, LeasedFigures, RoomLeases
 
 BOUND = 100
@@ -19,7 +19,7 @@ class Gateway:
         self.woken = 0
         self.leases = RoomLeases(members=members, wake=self._wake)
         self.figures: LeasedFigures = self.leases.of("echo")
-        self.figures.resize(BOUND, BYTES)
+        self.figures.resize(BOUND, BYTES, LEAVE_S)
         self.waiting = 0
         self.refused = 0
 
@@ -149,7 +149,7 @@ def test_without_the_pool_each_goes_on_with_its_part() -> None:
 
 def test_a_bound_below_the_number_of_gateways_is_one_each() -> None:
     one = Gateway("a", members=3)
-    one.figures.resize(1, BYTES)
+    one.figures.resize(1, BYTES, LEAVE_S)
     one.waiting = 1
     one.figures.publish(1, 10, 0.0)
     one.leases.take(0.0)
@@ -179,3 +179,22 @@ def test_at_the_end_everything_is_given_back() -> None:
     other.arrive(BOUND)
     other.exchange(pool, 0.2)
     assert other.waiting == BOUND
+
+
+def test_nothing_is_kept_of_functions_that_are_gone() -> None:
+    pool, leases = Pool(), RoomLeases(members=1, wake=lambda: None)
+    held = leases.of("held")
+    for number in range(20):
+        figures = leases.of(f"deleted{number}")
+        figures.resize(BOUND, BYTES, LEAVE_S)
+        figures.publish(3, 30, 0.0)
+        leases.answer(pool.exchange("a", leases.take(0.1), 0.1))
+        figures.publish(0, 0, 0.0)
+        del figures
+        reports = leases.take(0.2)
+        assert [report.used for report in reports] == [0, 0], "the pool hears of the end"
+        leases.answer(pool.exchange("a", reports, 0.2))
+    leases.take(0.3)
+    assert list(leases._functions) == ["held"]
+    assert not leases._used
+    assert leases.of("held") is held, "as long as its room is there"
