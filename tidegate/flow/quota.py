@@ -440,8 +440,14 @@ class Pool:
 
     def exchange(self, member: str, reports: Sequence[QuotaReport], now: float) -> QuotaAnswer:
         is_new = self._meet(member, now)
-        grants = tuple(self._grant(member, report, now) for report in reports)
+        grants = self.grants(member, reports, now)
+        for report, grant in zip(reports, grants, strict=True):
+            self._enter(member, report, grant, now)
         return QuotaAnswer(grants, now, len(self._seen), is_new=is_new)
+
+    def grants(self, member: str, reports: Sequence[QuotaReport], now: float) -> tuple[QuotaGrant, ...]:
+        """Returns what an exchange would grant."""
+        return tuple(self._grant(member, report, now) for report in reports)
 
     def totals(self, since: float) -> tuple[QuotaTotal, ...]:
         """Returns what is taken of each budget and window that was reported since then."""
@@ -453,21 +459,11 @@ class Pool:
         """Notes the grants of a larger pool: this one may have to continue from there."""
         self._meet(member, answer.time_s)
         for report, grant in zip(reports, answer.grants, strict=True):
-            self._entries_of(report, answer.time_s)[member] = (report.used, grant.ceiling, answer.time_s)
+            self._enter(member, report, grant, answer.time_s)
 
     def taken(self, report: QuotaReport) -> int:
         """Returns what is taken of the budget and window of a report."""
         return self._taken(_name(report))
-
-    def last_reports(self) -> dict[str, list[QuotaReport]]:
-        """Returns the last reports of each present gateway, for another pool."""
-        found: dict[str, list[QuotaReport]] = {}
-        for (key, window_s, window), entries in self._entries.items():
-            budget = Budget(key, ENDLESS, window_s)
-            for name, (used, ceiling, _) in entries.items():
-                if used and name in self._seen:
-                    found.setdefault(name, []).append(QuotaReport(budget, window, used, ceiling - used))
-        return found
 
     def _taken(self, name: tuple[str, float, int]) -> int:
         is_bound = math.isinf(name[1])
@@ -486,14 +482,14 @@ class Pool:
             self._forget(now)
         return is_new
 
-    def _entries_of(self, report: QuotaReport, now: float) -> dict[str, tuple[int, int, float]]:
+    def _enter(self, member: str, report: QuotaReport, grant: QuotaGrant, now: float) -> None:
         name = _name(report)
         self._changed_at[name] = now
-        return self._entries.setdefault(name, {})
+        self._entries.setdefault(name, {})[member] = (report.used, grant.ceiling, now)
 
     def _grant(self, member: str, report: QuotaReport, now: float) -> QuotaGrant:
         budget = report.budget
-        entries = self._entries_of(report, now)
+        entries = self._entries.get(_name(report), {})
         taken = others = 0
         for name, (used, ceiling, at) in list(entries.items()):
             if name == member:
@@ -506,7 +502,6 @@ class Pool:
                 taken, others = taken + used, others + used
         room = budget.amount - taken
         ceiling = max(report.used, min(report.used + report.want, room))
-        entries[member] = (report.used, ceiling, now)
         return QuotaGrant(ceiling, max(0, room - ceiling), others)
 
     def _forget(self, now: float) -> None:

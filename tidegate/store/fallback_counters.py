@@ -5,8 +5,9 @@ report here go on with what they hold by its grants and their part of what was f
 The part was leased in advance, by use (:mod:`tidegate.store.parts`); before the first lease it is nothing. So an absent
 Redis goes unnoticed among the gateways of one machine, and entirely where they are all there are.
 
-A common pool that is back gets the reports of all gateways here before it grants again. Its grants count after
-``SETTLE_S``: by then the gateways elsewhere have reported too, which have taken of what was free by their parts.
+A common pool that is back gets all reports again. For ``SETTLE_S`` its grants count up to the ceilings of the outage:
+others still take what their parts allow, and it does not know of it. Then all gateways have reported, and none goes by
+its part alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,18 +16,23 @@ from fractions import Fraction
 from typing import Final, Protocol
 
 from tidegate.clock import Clock
-from tidegate.flow.quota import BATCH, BEAT_S, GONE_S, Pool, QuotaAnswer, QuotaReport, QuotaTotal
+from tidegate.flow.quota import BEAT_S, GONE_S, Pool, QuotaAnswer, QuotaGrant, QuotaReport, QuotaTotal
 from tidegate.store.ceilings import OutageCeilings
 from tidegate.store.counters import SharedPool
 from tidegate.store.parts import WHOLE, Parts
-from tidegate.store.records import StoreError
+from tidegate.store.records import StoreError, StoreFaultError
 
 AGAIN_S: Final = 0.5
 """Time for which the common pool is not called after a failure."""
 REST_S: Final = 1.0
 """Time for which the link to the common pool rests at most."""
-SETTLE_S: Final = REST_S + AGAIN_S + BEAT_S
-"""Time in which every gateway reports to a pool that is back: each calls at its exchanges, at least once a beat."""
+LIST_S: Final = BEAT_S / 2
+"""Least time between two lists: one at each exchange of a gateway without news."""
+CALLS_S: Final = 1.0
+"""Time of the calls by which a worker reports all that it has: up to 4 of 0.25 s."""
+SETTLE_S: Final = REST_S + AGAIN_S + 2 * BEAT_S + CALLS_S
+"""Time in which all gateway workers report to a pool that is back: each machine finds it with the next exchange of one
+worker, and the others follow with theirs."""
 
 
 class CommonPool(SharedPool, Protocol):
@@ -39,7 +45,7 @@ class CommonPool(SharedPool, Protocol):
 
 
 class FallbackPool:
-    """The pool. ``fault``: why the common pool is away; None if it is not."""
+    """The pool. ``fault``: why the gateways here have only a part; None if the common pool's grants count alone."""
 
     def __init__(
         self, common: CommonPool, clock: Clock, *, part: int = 0, keep: Callable[[int], bool] | None = None
@@ -63,10 +69,11 @@ class FallbackPool:
         self._listed_at = 0.0
         """Time of the common pool's clock up to which totals are listed."""
         self._again_at = self._away_since = 0.0
-        self._untold: dict[str, None] = {}
-        """Gateways here whose reports the common pool does not have again."""
+        self._failures = 0
         self._back_at: float | None = None
-        """When the common pool answered again, or was found to have forgotten gateways."""
+        """When the common pool answered again."""
+        self._met: set[str] = set()
+        """Gateways here that it has answered since."""
         self.fault: str | None = None
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
@@ -76,34 +83,45 @@ class FallbackPool:
         self._seen[member] = now
         self._seen = {name: at for name, at in self._seen.items() if now - at <= GONE_S}
         self._parts.note(member, reports, now + self._offset_s)
-        if self.fault is not None and now >= self._again_at:
-            await self._try_again()
+        answer = None
         if self.fault is None:
-            answer = await self._exchange_common(member, reports, is_known=is_known)
-            if answer is not None:
-                return answer
-        own = [self._part(report) for report in reports]
-        answer = self._own.exchange(member, own, self._clock.now() + self._offset_s)
-        return replace(answer, is_part=True)
+            answer = await self._ask(member, reports, is_known=is_known)
+        elif self._back_at is not None or now >= self._again_at:
+            self._again_at = now + AGAIN_S  # the others do not wait for a call that may fail
+            answer = await self._ask_within(member, reports, is_known=is_known)
+        return answer or replace(self._own.exchange(member, *self._within(reports)), is_part=True)
 
-    async def _exchange_common(
-        self, member: str, reports: Sequence[QuotaReport], *, is_known: bool
-    ) -> QuotaAnswer | None:
+    async def _ask_within(self, member: str, reports: Sequence[QuotaReport], *, is_known: bool) -> QuotaAnswer | None:
+        """Returns the common pool's answer within the ceilings of the outage: no more is wanted, and no more granted
+        if others here were faster."""
+        is_first = member not in self._met
+        wanted = _wanting(reports, self._own.grants(member, *self._within(reports)))
+        answer = await self._ask(member, wanted, is_known=is_known and not is_first)
+        if answer is None or self.fault is None:
+            return answer
+        self._met.add(member)
+        if self._back_at is None:
+            self._back_at = self._clock.now()
+        own = self._own.exchange(member, *self._within(_wanting(reports, answer.grants)))
+        grants = (
+            QuotaGrant(each.ceiling, min(grant.free, each.free), grant.others)
+            for grant, each in zip(answer.grants, own.grants, strict=True)
+        )
+        return replace(answer, grants=tuple(grants), is_part=True, is_new=answer.is_new or is_first)
+
+    async def _ask(self, member: str, reports: Sequence[QuotaReport], *, is_known: bool) -> QuotaAnswer | None:
         """Returns the common pool's answer; None if it is away, or if its grants would not be sound: it has forgotten
-        gateways, or another gateway's call has failed meanwhile."""
-        now = self._clock.now() + self._offset_s
-        self._parts.drop_ended(now, self._seen)
-        more = self._parts.reports(member, self._members, now)
+        the gateway that ``is_known``, or another gateway's call has failed meanwhile."""
+        failures, more = self._failures, self._part_reports(member)
         try:
             answer = await self._common.exchange(member, (*reports, *more))
+            if answer.is_new and is_known:
+                raise StoreFaultError("the pool has forgotten its gateways")
             await self._list(answer.time_s)
         except StoreError as error:
             self._fail(str(error))
             return None
-        if self.fault is not None:
-            return None
-        if answer.is_new and is_known:
-            self._fail("the pool has forgotten its gateways")
+        if self._failures != failures:
             return None
         self._members = max(1, answer.members)
         self._offset_s = answer.time_s - self._clock.now()
@@ -111,56 +129,45 @@ class FallbackPool:
             self._parts.answer(member, answer.grants[len(reports) :], answer.time_s)
             self._keep_part()
         answer = replace(answer, grants=answer.grants[: len(reports)])
-        self._own.note(member, reports, answer)
+        if self.fault is None:
+            self._own.note(member, reports, answer)
         self._ceilings.note(reports, answer)
         return answer
 
+    def _part_reports(self, member: str) -> tuple[QuotaReport, ...]:
+        """Returns the reports about a gateway's part. In an outage the part stays as it is."""
+        if self.fault is not None:
+            return self._parts.held(member)
+        now = self._clock.now() + self._offset_s
+        self._parts.drop_ended(now, self._seen)
+        return self._parts.reports(member, self._members, now)
+
     async def _list(self, now: float) -> None:
-        """Lists what all gateways have taken, once a second; a long list at several exchanges."""
-        if abs(now - self._listed_at) >= BEAT_S:
-            totals, more = await self._common.totals(self._listed_at)
-            if self.fault is None:
-                self._listed_at = now if more is None else more
-                self._ceilings.list(totals, now)
-                if more is None:
-                    self._ceilings.end()
+        """Lists what all gateways have taken, twice a second; a long list at several exchanges. Ends an outage with a
+        list of what all have reported since the pool is back."""
+        is_settled = self._back_at is not None and self._clock.now() - self._back_at >= SETTLE_S
+        if abs(now - self._listed_at) < LIST_S and not is_settled:
+            return
+        failures = self._failures
+        totals, more = await self._common.totals(self._listed_at)
+        if self._failures != failures:
+            return
+        self._listed_at = now if more is None else more
+        self._ceilings.list(totals, now)
+        if more is None and is_settled:
+            self.fault = self._back_at = None
+            self._ceilings.end()
 
     def _fail(self, fault: str) -> None:
-        if self.fault is None:
-            self._away_since = self._clock.now()
-        self.fault = fault
-        self._back_at = None
-        self._untold = {}
-        self._again_at = self._clock.now() + AGAIN_S
-
-    async def _try_again(self) -> None:
-        """Sends the last reports of all gateways here. Ends the outage when they have been sent for ``SETTLE_S``.
-
-        A caller may give up before all are sent: the next one continues with the others."""
         now = self._clock.now()
+        if self.fault is None or self._back_at is not None:
+            self._ceilings.begin(Fraction(self._parts.part, WHOLE), self._own.taken, now - self._away_since)
+            self._away_since = now
+        self.fault = fault
+        self._failures += 1
+        self._back_at = None
+        self._met.clear()
         self._again_at = now + AGAIN_S
-        self._untold = self._untold or dict.fromkeys(self._seen)
-        used = self._own.last_reports()
-        try:
-            for member in tuple(self._untold):
-                await self._tell(member, used.get(member, []))
-                self._untold.pop(member, None)
-        except StoreError as error:
-            self._fail(str(error))
-            return
-        if self._back_at is not None and now - self._back_at >= SETTLE_S:
-            self.fault = self._back_at = None
-
-    async def _tell(self, member: str, reports: Sequence[QuotaReport]) -> None:
-        """Sends the last reports of a gateway."""
-        parts = self._parts.held(member)
-        answer = await self._common.exchange(member, parts)
-        if answer.is_new or self._back_at is None:
-            self._back_at = self._clock.now()
-        if parts:
-            self._parts.answer(member, answer.grants, answer.time_s)
-        for start in range(0, len(reports), BATCH):
-            await self._common.exchange(member, reports[start : start + BATCH])
 
     async def close(self) -> None:
         await self._common.close()
@@ -170,11 +177,19 @@ class FallbackPool:
         if self._keep is not None and self._kept != part:
             self._kept = part if self._keep(part) else None
 
-    def _part(self, report: QuotaReport) -> QuotaReport:
-        """Returns the report with the ceiling of the gateways here as the amount of its budget."""
-        part, away_s = Fraction(self._parts.part, WHOLE), self._clock.now() - self._away_since
-        amount = self._ceilings.of(report, self._own.taken(report), part, away_s)
-        return replace(report, budget=replace(report.budget, amount=amount))
+    def _within(self, reports: Sequence[QuotaReport]) -> tuple[list[QuotaReport], float]:
+        """Returns the reports with the ceilings of the gateways here as the amounts of their budgets, and the time."""
+        now = self._clock.now()
+        found = []
+        for report in reports:
+            amount = self._ceilings.of(report, self._own.taken(report), now - self._away_since)
+            found.append(replace(report, budget=replace(report.budget, amount=amount)))
+        return found, now + self._offset_s
 
     def __repr__(self) -> str:
         return f"<FallbackPool on {self._common!r}, {self.fault or 'well'}>"
+
+
+def _wanting(reports: Sequence[QuotaReport], grants: Sequence[QuotaGrant]) -> list[QuotaReport]:
+    """Returns reports that want no more than these grants."""
+    return [replace(report, want=grant.ceiling - report.used) for report, grant in zip(reports, grants, strict=True)]

@@ -3,6 +3,7 @@
 import heapq
 import random
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from tidegate.clock import ManualClock
@@ -50,6 +51,9 @@ class Common:
     def lose(self) -> None:
         self.is_lost = True
 
+    def find(self) -> None:
+        self.is_lost = self.runs_lost = False
+
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         return await self._call(lambda: self.pool.exchange(member, reports, self._clock.now()))
 
@@ -93,7 +97,7 @@ class OutageWorld:
             for number, worker in enumerate(workers)
         ]
         self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = 0
+        self._count = self._losses = 0
 
     @property
     def now(self) -> float:
@@ -104,6 +108,21 @@ class OutageWorld:
         self.pool = Pool()
         for machine in self.machines:
             machine.common.pool = self.pool
+
+    def lose(self) -> None:
+        """Takes the pool away from all machines."""
+        self._losses += 1
+        for machine in self.machines:
+            machine.common.lose()
+
+    def find(self, after_s: Sequence[float]) -> None:
+        """Lets each machine reach the pool again after a time of its own, unless it is lost again by then."""
+        for machine, each in zip(self.machines, after_s, strict=True):
+            self.at(self.now + each, partial(self._find, machine.common, self._losses))
+
+    def _find(self, common: Common, losses: int) -> None:
+        if losses == self._losses:
+            common.find()
 
     def at(self, when: float, action: Callable[[], None]) -> None:
         self._count += 1

@@ -468,17 +468,6 @@ def test_a_gateway_on_its_own_hurries_to_none() -> None:
     assert not quotas.is_urgent, "there is no pool to ask"
 
 
-def test_a_pool_hands_on_the_use_of_present_gateways_alone() -> None:
-    pool = Pool()
-    pool.exchange("used", (QuotaReport(MINUTE, 0, 10, 30),), 1.0)
-    pool.exchange("unused", (QuotaReport(MINUTE, 0, 0, 30),), 1.0)
-    pool.exchange("gone", (QuotaReport(MINUTE, 0, 20, 0),), 1.0)
-    pool.exchange("used", (), 5.0)
-    pool.exchange("unused", (), 5.0)
-    pool.exchange("used", (), 6.5)
-    assert list(pool.last_reports()) == ["used"]
-
-
 def test_what_an_answer_said_to_be_free_may_be_asked_for_and_more_is_refused_at_once() -> None:
     for amount, verdict in ((10, Ask), (11, Refused)):
         quotas = GatewayQuotas()
@@ -517,20 +506,9 @@ def test_an_amount_is_held_for_ten_seconds_then_what_three_reports_use(at: float
     assert quotas.take(at) == (QuotaReport(MINUTE, 0, 0, want),)
 
 
-def test_the_last_reports_are_what_each_gateway_used_and_held() -> None:
-    pool = Pool()
-    pool.exchange("a", [QuotaReport(MINUTE, 0, 100, 50)], 1.0)
-    (report,) = pool.last_reports()["a"]
-    assert (report.budget.key, report.window, report.used, report.want) == ("tenant", 0, 100, 50)
-    pool.exchange("b", [QuotaReport(MINUTE, 0, 0, 50)], 6.0)
-    assert list(pool.last_reports()) == ["a"], "five seconds ago it was there"
-    assert pool.exchange("b", [], 6.1).members == 1
-    assert pool.last_reports() == {}
-
-
 def test_a_window_is_forgotten_one_window_after_its_end() -> None:
     pool = Pool()
     pool.exchange("a", [QuotaReport(MINUTE, 0, 100, 0)], 1.0)
     for at, is_known in ((119.0, True), (120.0, True), (121.0, False)):
         pool.exchange("a", [], at)
-        assert bool(pool.last_reports()) is is_known
+        assert bool(pool.totals(0.0)) is is_known

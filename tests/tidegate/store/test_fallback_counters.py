@@ -45,6 +45,8 @@ class World:
         self.clock = ManualClock(60_000.0)
         self.common = Common(self.clock)
         self.pool = FallbackPool(self.common, self.clock)
+        self.last: dict[str, QuotaReport] = {}
+        """The last report of each gateway here."""
 
     def settle(self, *members: str) -> None:
         """Lets gateways here, and ``far`` elsewhere, lease their parts."""
@@ -66,11 +68,14 @@ class World:
         for _ in range(int(SETTLE_S / AGAIN_S) + 1):
             self.clock.advance(AGAIN_S)
             for member in tuple(self.pool._seen):
-                asyncio.run(self.pool.exchange(member, []))
+                answer = asyncio.run(self.pool.exchange(member, []))
+                if answer.is_new and member in self.last:  # as gateway workers do
+                    asyncio.run(self.pool.exchange(member, [self.last[member]]))
 
     def tell(self, member: str, used: int, want: int, budget: Budget = MINUTE) -> QuotaAnswer:
         window = 0 if budget.is_bound else int((self.clock.now() + AHEAD_S) / budget.window_s)
-        return asyncio.run(self.pool.exchange(member, [QuotaReport(budget, window, used, want)]))
+        self.last[member] = report = QuotaReport(budget, window, used, want)
+        return asyncio.run(self.pool.exchange(member, [report]))
 
 
 def test_what_the_common_pool_answers_is_passed_on() -> None:

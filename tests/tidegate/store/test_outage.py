@@ -1,17 +1,21 @@
 """Three gateways and a pool that goes away at any moment: no bound and no quota is exceeded, whatever the load did."""
 
+import itertools
+import math
 import random
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.worlds.outage_world import LATE_S, OutageWorld
+from tests.support.worlds.outage_world import CALL_S, LATE_S, OutageWorld
 from tidegate.flow.quota import (
     BEAT_S,
     GONE_S,
+    LEAVE_S,
     Ask,
     Budget,
     GatewayQuotas,
@@ -20,16 +24,16 @@ from tidegate.flow.quota import (
     Reservation,
 )
 from tidegate.flow.rooms.leases import LeasedFigures, RoomLeases
-from tidegate.store.ceilings import KEPT_S, LEAVE_S
+from tidegate.store.ceilings import KEPT_S
 from tidegate.store.counters import ASK_S
-from tidegate.store.fallback_counters import SETTLE_S
+from tidegate.store.fallback_counters import AGAIN_S, LIST_S, REST_S, SETTLE_S
 
 GATEWAYS = 3
 BOUND = 200
 BYTES = 10**9
 ROOMS = ("one", "two")
 TICK_S = 0.1
-SWING_S = BEAT_S + 2 * (BEAT_S + 4 * LATE_S)
+SWING_S = BEAT_S + (LIST_S + BEAT_S + 4 * LATE_S)
 """What changes within this time before the pool is away for all need not be known everywhere: a second in which calls
 are lost here and there, and the time between two lists and their calls."""
 TOLERANCE = 0.02
@@ -44,7 +48,7 @@ class RoomWorker:
         self.wanted = dict.fromkeys(ROOMS, 0)
         self.figures: dict[str, LeasedFigures] = {name: self.leases.of(name) for name in ROOMS}
         for figures in self.figures.values():
-            figures.resize(BOUND, BYTES)
+            figures.resize(BOUND, BYTES, LEAVE_S)
         self._now = 0.0
 
     def next_at(self) -> float:
@@ -114,12 +118,21 @@ class RoomWorld:
         return max(found) - min(found)
 
     def lose(self) -> None:
-        for machine in self.world.machines:
-            machine.common.lose()
+        self.world.lose()
 
-    def find(self) -> None:
-        for machine in self.world.machines:
-            machine.common.is_lost = machine.common.runs_lost = False
+    def find(self, after_s: Sequence[float] = (0.0,) * GATEWAYS) -> None:
+        self.world.find(after_s)
+
+    def jump(self, rng: random.Random, seconds: float) -> Iterator[int]:
+        """Moves all load of a room from gateway to gateway, or to all, or away. Returns what waits, tick by tick."""
+        left = 0
+        for _ in range(int(seconds / TICK_S) + 1):
+            if left == 0:
+                left, to = rng.randint(1, 12), rng.choice((1, 2, 4, 7, 0))
+                self.want(one=[3 * BOUND if to >> number & 1 else 0 for number in range(GATEWAYS)])
+            left -= 1
+            self.world.run(TICK_S)
+            yield self.approved("one")
 
 
 LEVELS = st.sampled_from((0, 0, 5, 60, 3 * BOUND))
@@ -206,8 +219,12 @@ def test_in_an_outage_each_keeps_what_it_held_and_the_room_is_used(load: tuple[i
 
 
 @pytest.mark.timeout(120)
-def test_a_room_that_emptied_just_before_is_open_to_all_when_what_was_held_must_have_left() -> None:
+@pytest.mark.parametrize("longest_s", [10.0, LEAVE_S, 2 * LEAVE_S])
+def test_a_room_that_emptied_just_before_is_open_to_all_when_what_was_held_must_have_left(longest_s: float) -> None:
+    """``longest_s``: the most that the function lets a request wait."""
     rooms = RoomWorld(random.Random(7))
+    for worker in rooms.workers:
+        worker.figures["one"].resize(BOUND, BYTES, longest_s)
     rooms.want(one=(0, 0, BOUND))
     rooms.world.run(5.0)
     rooms.want(one=(0, 0, 0))
@@ -215,9 +232,9 @@ def test_a_room_that_emptied_just_before_is_open_to_all_when_what_was_held_must_
     rooms.lose()
     rooms.world.run(10.0)
     rooms.want(one=(40, 40, 0))
-    rooms.world.run(KEPT_S)
+    rooms.world.run(KEPT_S + longest_s - 12.0)
     assert [worker.approved("one") for worker in rooms.workers] == [0, 0, 0], "it could still be full elsewhere"
-    rooms.world.run(LEAVE_S)
+    rooms.world.run(5.0)
     assert 2 <= rooms.approved("one") <= BOUND
 
 
@@ -225,7 +242,7 @@ def test_what_was_let_in_stays_and_is_not_replaced_beyond_the_part_after_a_minut
     rooms = RoomWorld(random.Random(8))
     for number in range(GATEWAYS):
         rooms.want(one=[3 * BOUND if each == number else 0 for each in range(GATEWAYS)])
-        rooms.world.run(5.0)
+        rooms.world.run(7.0)
     rooms.lose()
     rooms.world.run(KEPT_S + 5.0)
     assert rooms.workers[2].approved("one") == BOUND
@@ -326,6 +343,134 @@ def test_a_pool_that_was_away_for_a_moment_gives_none_what_others_have_taken_in_
             rooms.world.run(TICK_S / 2)
 
 
+FOUND = st.tuples(*[st.floats(0.0, REST_S)] * GATEWAYS)
+"""Time after which each machine calls again, of a pool that is back for all."""
+AWAY = st.floats(BEAT_S + 2 * CALL_S, 6.0)
+"""Time in which all notice that the pool is away."""
+
+
+@pytest.mark.timeout(120)
+@settings(max_examples=60, deadline=None)
+@given(
+    before=st.sampled_from(((0, 0, 0), (20, 20, 20), (BOUND, 0, 0), (0, 60, 5), (100, 100, 0))),
+    returns=st.lists(st.tuples(FOUND, st.floats(0.1, SETTLE_S - 2 * TICK_S), AWAY), max_size=2),
+    first=AWAY,
+    last=FOUND,
+    seed=st.integers(0, 2**32),
+)
+def test_load_that_jumps_while_an_outage_ends_never_exceeds_the_bound(
+    before: tuple[int, ...],
+    returns: list[tuple[tuple[float, ...], float, float]],
+    first: float,
+    last: tuple[float, ...],
+    seed: int,
+) -> None:
+    """The pool is back, goes away again before its grants count alone, and stays at last. Gateways notice each at
+    moments of their own."""
+    rng = random.Random(seed)
+    rooms = RoomWorld(rng)
+    rooms.want(one=before)
+    rooms.world.run(SWING_S + 2.0)
+    rooms.lose()
+    assert max(rooms.jump(rng, first)) <= BOUND
+    for found, back_s, away_s in returns:
+        rooms.find(found)
+        assert max(rooms.jump(rng, back_s)) <= BOUND
+        rooms.lose()
+        assert max(rooms.jump(rng, away_s)) <= BOUND
+    rooms.find(last)
+    assert max(rooms.jump(rng, 9.0)) <= BOUND
+    rooms.want(one=(BOUND,) * GATEWAYS)
+    rooms.world.run(3.0)
+    assert rooms.approved("one") >= 0.97 * BOUND, "the whole room is used again"
+
+
+def equal_parts(seed: int) -> RoomWorld:
+    """Gateways that have filled a room each in turn: each has a third of what is free."""
+    rooms = RoomWorld(random.Random(seed))
+    for number in range(GATEWAYS):
+        rooms.want(two=[BOUND if each == number else 0 for each in range(GATEWAYS)])
+        rooms.world.run(3.0)
+    rooms.want(two=(0,) * GATEWAYS)
+    return rooms
+
+
+def assert_all_together_have_the_bound(rooms: RoomWorld) -> None:
+    rooms.want(one=(BOUND,) * GATEWAYS)
+    for _ in range(40):
+        rooms.world.run(TICK_S)
+        assert rooms.approved("one") <= BOUND
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_when_one_has_more_than_its_part_again_the_others_do_not_go_by_theirs_alone(seed: int) -> None:
+    """The load jumps at the moment when the grants of a pool that is back count alone for the first gateway."""
+    rooms, first = equal_parts(seed), seed % GATEWAYS
+    rooms.world.run(3.0)
+    rooms.lose()
+    rooms.world.run(3.0)
+    rooms.find([0.0 if number == first else REST_S + AGAIN_S for number in range(GATEWAYS)])
+    rooms.want(one=[BOUND if number == first else 0 for number in range(GATEWAYS)])
+    while rooms.workers[first].approved("one") <= BOUND / GATEWAYS:
+        rooms.world.run(TICK_S / 5)
+    assert_all_together_have_the_bound(rooms)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["fills", "moves"])
+def test_a_swing_just_before_an_outage_is_known_everywhere_after_two_seconds(kind: str) -> None:
+    """An empty room fills at one gateway, or the load of a full one moves to another. It prints the most that waited in
+    the outage, by the time from the change to the outage."""
+    most: dict[float, int] = {}
+    for seed, swing_s in itertools.product(range(20), (0.25, 0.5, 1.0, 1.5, 2.0, 2.5)):
+        rooms = equal_parts(seed)
+        rooms.want(one=(BOUND if kind == "moves" else 0, 0, 0))
+        rooms.world.run(4.0 + seed / 20)
+        rooms.want(one=(0, BOUND, 0))
+        rooms.world.run(swing_s)
+        rooms.lose()
+        rooms.want(one=(BOUND,) * GATEWAYS)
+        for _ in range(20):
+            rooms.world.run(TICK_S)
+            most[swing_s] = max(most.get(swing_s, 0), rooms.approved("one"))
+    sys.stdout.write(f"\na room of {BOUND} {kind} so many seconds before an outage: at most {most} wait in it\n")
+    assert max(each for swing_s, each in most.items() if swing_s >= 2.0) <= BOUND
+    assert max(most.values()) <= 2 * BOUND
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_pool_that_fails_when_an_outage_is_over_for_some_divides_what_is_free_once(seed: int) -> None:
+    """One gateway filled the room, which has emptied since, and is the last one for which the outage is over."""
+    rooms, last = equal_parts(seed), seed % GATEWAYS
+    rooms.want(one=[BOUND if number == last else 0 for number in range(GATEWAYS)])
+    rooms.world.run(6.0)
+    rooms.lose()
+    rooms.want(one=(0,) * GATEWAYS)
+    rooms.world.run(3.0)
+    rooms.find([REST_S if number == last else 0.0 for number in range(GATEWAYS)])
+    pools = [machine.pool for machine in rooms.world.machines]
+    while pools[last - 1].fault is not None:
+        rooms.world.run(TICK_S / 5)
+    assert pools[last].fault is not None
+    rooms.lose()
+    assert_all_together_have_the_bound(rooms)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_that_meets_an_emptied_pool_for_a_moment_gets_no_larger_part_of_what_others_hold(seed: int) -> None:
+    rooms, first = equal_parts(seed), seed % GATEWAYS
+    rooms.want(one=[0 if number == first else 40 for number in range(GATEWAYS)])
+    rooms.world.run(6.0)
+    rooms.lose()
+    rooms.world.run(GONE_S + 2.0)
+    rooms.world.forget()
+    rooms.find([0.0 if number == first else math.inf for number in range(GATEWAYS)])
+    rooms.world.run(2 * BEAT_S + REST_S)
+    rooms.lose()
+    rooms.world.run(2 * BEAT_S)
+    assert_all_together_have_the_bound(rooms)
+
+
 @pytest.mark.parametrize("back_s", [0.3, 0.8, SETTLE_S, SETTLE_S + 0.1, SETTLE_S + 0.3])
 def test_a_pool_that_comes_and_goes_divides_what_was_free_once(back_s: float) -> None:
     for seed in range(5):
@@ -402,9 +547,45 @@ class QuotaWorld:
     def admitted(self) -> Counter[tuple[str, int]]:
         return sum((worker.admitted for worker in self.workers), Counter())
 
+    def jump(self, rng: random.Random, seconds: float) -> None:
+        """Moves all load of a tenant from gateway to gateway, or to all, or away."""
+        end = self.world.now + seconds
+        while self.world.now < end:
+            to = rng.choice((1, 2, 4, 7, 0))
+            self.want(acme=[12 if to >> number & 1 else 0 for number in range(GATEWAYS)])
+            self.world.run(min(end - self.world.now, rng.uniform(0.1, 1.2)))
+
     def lose(self) -> None:
-        for machine in self.world.machines:
-            machine.common.lose()
+        self.world.lose()
+
+    def find(self, after_s: Sequence[float]) -> None:
+        self.world.find(after_s)
+
+
+@pytest.mark.timeout(120)
+@settings(max_examples=20, deadline=None)
+@given(
+    returns=st.lists(st.tuples(FOUND, st.floats(0.1, SETTLE_S - 2 * TICK_S), AWAY), max_size=2),
+    last=FOUND,
+    seed=st.integers(0, 2**32),
+)
+def test_requests_that_jump_while_an_outage_ends_never_exceed_the_quota(
+    returns: list[tuple[tuple[float, ...], float, float]], last: tuple[float, ...], seed: int
+) -> None:
+    """As for rooms."""
+    rng = random.Random(seed)
+    quotas = QuotaWorld(rng)
+    quotas.want(acme=(1, 1, 1))
+    quotas.world.run(rng.uniform(0.5, WINDOW_S))
+    quotas.want(acme=(0, 0, 0))
+    quotas.world.run(SWING_S)
+    for found, back_s, away_s in [(None, 0.0, 3.0), *returns, (last, 2 * WINDOW_S, 0.0)]:
+        if found is not None:
+            quotas.find(found)
+            quotas.jump(rng, back_s)
+        quotas.lose()
+        quotas.jump(rng, away_s)
+    assert max(quotas.admitted().values()) <= QUOTA
 
 
 RATES = st.sampled_from((0, 0, 1, 4, 12))
