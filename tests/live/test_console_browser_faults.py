@@ -68,6 +68,30 @@ def test_a_missed_sla_a_killed_replica_and_a_control_process_gone_and_back_are_s
         without_faults(web.faults())
 
 
+def test_a_replica_that_sleeps_is_shown_with_its_wake_and_what_it_holds(tmp_path: Path, web: Browser) -> None:
+    def idle() -> dict[str, str]:
+        return next(iter(web.table("Idle replicas")), {})
+
+    def sleeps() -> bool:
+        return idle().get("Now") == "1 asleep"
+
+    flags = ("--servers-sleep", "true", "--control-listen", free_address())
+    with deployment(tmp_path, *places(tmp_path, 1), *flags) as world:
+        world.up()
+        world.deploy(world.handler(load_s=1.5), "--latency", "500ms", "--scale-to-zero-after", "1s", "--wait")
+        assert world.infer().is_success
+        web.faults()
+        enter(web, world)
+        go(web, world, "/console/functions/echo")
+        web.until(sleeps, "the replica to sleep")
+        assert world.infer().is_success
+        web.until(lambda: sleeps() and "(a wake takes " in idle()["Measured"], "the wake to be measured")
+        shown = idle()["Measured"]
+        assert "% of a place" in shown
+        assert f"replicas on cpu: {shown}" in world.ask("explain", "echo")["text"]
+        without_faults(web.faults())
+
+
 def test_two_hundred_functions_are_listed_and_follow_a_change(tmp_path: Path, web: Browser) -> None:
     with deployment(tmp_path) as world:
         world.up()
