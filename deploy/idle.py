@@ -90,6 +90,8 @@ class IdleStates:
         self._wakes: dict[tuple[str, str], deque[float]] = {}
         self._held: dict[tuple[str, str], int] = {}
         """Memory that a sleeping replica holds, by revision and accelerator."""
+        self._refused: dict[tuple[str, str], str] = {}
+        """Why the last replica that should have slept did not."""
         self._seen: dict[str, ReplicaStatus] = {}
         """Replicas by id, as last seen."""
 
@@ -107,11 +109,16 @@ class IdleStates:
                 self._wakes.setdefault(key, deque(maxlen=REMEMBERED)).append(each.wake_s)
             if each.state is ReplicaState.ASLEEP:
                 self._held[key] = each.held_bytes
+                self._refused.pop(key, None)
+
+    def refused(self, replica: ReplicaStatus, why: str) -> None:
+        """Notes that the backend does not let a replica sleep. ``why`` is for people."""
+        self._refused[replica.revision, replica.accelerator] = why
 
     def forget(self, revision: str) -> None:
         """Drops a revision."""
         for key in [each for each in self._starts if each[0] == revision]:
-            for known in (self._starts, self._wakes, self._held):
+            for known in (self._starts, self._wakes, self._held, self._refused):
                 known.pop(key, None)
 
     def states(self, revision: str, kind: Accelerator, held_bytes: int | None = None) -> tuple[IdleState, ...]:
@@ -160,6 +167,8 @@ class IdleStates:
         start = f"a start takes {_time(gone.ready_s)}"
         if stakes.of(gone.ready_s) - stakes.of(asleep.ready_s) < LEAST_SAVED_S:
             return f"{start}: surplus ones end, as sleep would save less than {LEAST_SAVED_S:g} s"
+        if (why := self._refused.get((revision, kind.name))) is not None:
+            return f"{start}: surplus ones end ({why})"
         if (revision, kind.name) not in self._held:
             return f"{start}: surplus ones sleep"
         sleep_s = min(LONGEST_S, kept_s(asleep, states, stakes))

@@ -279,8 +279,8 @@ class Executor:
             if why is not None:
                 try:
                     await self._backend.sleep(replica)
-                except SleepRefusedError:
-                    pass  # It ends, as without.
+                except SleepRefusedError as error:  # It ends, as without.
+                    self.idle.refused(status, str(error))
                 else:
                     self._autoscaler.add_reason(tracked.id, reason("put_to_sleep", why))
                     return

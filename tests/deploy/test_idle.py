@@ -111,6 +111,15 @@ def test_the_states_are_said_with_their_figures() -> None:
     assert states.words("f-00001", CPU, NO_PRICE) is None
 
 
+def test_where_the_backend_lets_no_replica_sleep_surplus_ones_are_not_said_to() -> None:
+    states = IdleStates()
+    states.observe([replica()])
+    states.refused(replica(), "servers.sleep is false")
+    assert states.words("f-00001", CPU, NO_PRICE) == "a start takes 3 s: surplus ones end (servers.sleep is false)"
+    states.observe([replica(state=ReplicaState.ASLEEP, asleep_at=1.0, held_bytes=1)])
+    assert "surplus ones sleep" in str(states.words("f-00001", CPU, NO_PRICE))
+
+
 def test_a_wake_that_was_not_measured_is_not_said_as_if_it_was_and_long_times_are_readable() -> None:
     states = IdleStates()
     states.observe([replica()])

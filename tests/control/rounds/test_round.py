@@ -15,7 +15,7 @@ from tidegate.control.state.registry import Deployed
 from tidegate.control.views.functions import FunctionState
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.fake import FakeBackend
-from tidegate.deploy.placement.ledger import WHOLE, Room
+from tidegate.deploy.placement.ledger import WHOLE, AcceleratorKind, Room
 from tidegate.function import Revision, Scaling
 from tidegate.records.gateway_sample import Activation, ColdStartSeen, GatewaySample
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
@@ -48,6 +48,19 @@ def test_a_deploy_starts_the_initial_scale_and_sleeps_when_none_comes(tmp_path: 
         assert world.shares() == {"echo-00001": 100.0}
 
     in_world(tmp_path, tell)
+
+
+def test_where_no_replica_may_sleep_the_states_of_idle_ones_say_why(tmp_path: Path) -> None:
+    async def tell(world: ControlWorld) -> None:
+        world.backend.start_up_s = 3.0
+        await world.deploy(function())
+        (first,) = world.replicas()
+        await world.advance(20.0)
+        assert world.replicas() == []
+        (group,) = world.view().revisions[0].groups
+        assert group.idle_states == f"a start takes 3 s: surplus ones end ({first.id} is ready on gpu)"
+
+    in_world(tmp_path, tell, accelerator=replace(CPU, name="gpu", kind=AcceleratorKind.NVIDIA))
 
 
 def test_the_table_lists_a_replica_from_its_first_moment(tmp_path: Path) -> None:
