@@ -8,7 +8,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
@@ -175,6 +176,36 @@ def test_doors_that_are_shut_and_metrics_that_cannot_be_read_are_said_and_clear(
                     os.kill(pid, signal.SIGCONT)
             for name in ("TidegateConnectionsShed", "TidegateModelMetricsMissing", "TidegateMetricsIncomplete"):
                 clears(world, watcher, name)
+
+
+def starve(pid: int) -> None:
+    """Lets a process have two milliseconds of a processor in 2.4 s: a round that is due begins in one of them and goes
+    on in the next."""
+    for _ in range(2):
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(1.2)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.002)
+
+
+def test_rounds_of_a_control_process_that_lacks_a_processor_are_said_to_be_late_and_it_clears(tmp_path: Path) -> None:
+    with deployment(tmp_path, *places(tmp_path, 1)) as world:
+        world.up()
+        holder = world.state.holder()
+        assert holder is not None
+        with prometheus(tmp_path / "prometheus", world.state.root) as watcher:
+            rounds = "sum(tidegate_control_round_seconds_count)"
+            world.until(lambda: (watcher.value(rounds) or 0) > 5, 20.0, "rounds to be seen")
+            assert "TidegateDecisionsLate" not in watcher.firing()
+
+            def late() -> Mapping[str, str] | None:
+                starve(holder.pid)
+                world.until(lambda: watcher.query("up == 1"), 20.0, "a scrape between two of these")
+                return watcher.firing().get("TidegateDecisionsLate")
+
+            found = world.until(late, 60.0, "TidegateDecisionsLate to fire")
+            assert found["deployment"] == "state"
+            clears(world, watcher, "TidegateDecisionsLate")
 
 
 NEVER_STARTS = """
