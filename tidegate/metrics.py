@@ -410,7 +410,7 @@ GATEWAY_TENANT_REFUSED = Metric(
 GATEWAY_QUOTAS_LOCAL = Metric(
     "tidegate_gateway_quotas_local",
     _G,
-    "1 while a worker grants its even share of the quotas because it cannot reach the others.",
+    "1 while a worker does not reach the shared quotas and grants its part of them.",
     ("worker",),
 )
 GATEWAY_ROOMS_LOCAL = Metric(

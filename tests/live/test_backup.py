@@ -11,14 +11,16 @@ from tests.support.live.deployment import deployment, places
 
 pytestmark = pytest.mark.live
 
+DATABASES = ("state.db", "costs.db")
 COPIED = ("copies", "token", "link-token", "name")
-"""What the page lists beside ``state.db``."""
+"""What the page lists beside the databases."""
 
 
 def back_up(state: Path, target: Path) -> None:
     target.mkdir(mode=0o700)
-    with closing(sqlite3.connect(state / "state.db")) as source, closing(sqlite3.connect(target / "state.db")) as copy:
-        source.backup(copy)
+    for name in DATABASES:
+        with closing(sqlite3.connect(state / name)) as source, closing(sqlite3.connect(target / name)) as copy:
+            source.backup(copy)
     for name in COPIED:
         if (state / name).is_dir():
             shutil.copytree(state / name, target / name)

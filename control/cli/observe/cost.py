@@ -42,7 +42,7 @@ def cost(
     elif view.rows:
         console().print(table(view))
         if not view.total.cost:
-            say("no accelerator has a price: set price in the accelerators' file")
+            say("no accelerator has a price: set price-per-hour in the accelerators' file")
     else:
         say(f"no device time in the last {since}")
 
