@@ -140,7 +140,8 @@ class IdleStates:
         saved_s = stakes.of(gone.ready_s) - stakes.of(asleep.ready_s)
         if replica.state is not ReplicaState.READY or saved_s < LEAST_SAVED_S:
             return None
-        return f"{replica.id} is ready after {_time(asleep.ready_s)} then, a start takes {_time(gone.ready_s)}"
+        wake = self._wake_words(replica.revision, kind, asleep)
+        return f"{replica.id}: {wake}; a start takes {_time(gone.ready_s)}"
 
     def ends(self, replica: ReplicaStatus, kind: Accelerator, stakes: Stakes, now: float) -> str | None:
         """Returns why a sleeping replica ends now, for people. None if it sleeps on."""
@@ -172,11 +173,14 @@ class IdleStates:
         if (revision, kind.name) not in self._held:
             return f"{start}: surplus ones sleep"
         sleep_s = min(LONGEST_S, kept_s(asleep, states, stakes))
-        wake = f"a wake takes {_time(asleep.ready_s)}"
-        if (revision, kind.name) not in self._wakes:
-            wake = f"no wake was measured yet, {_time(asleep.ready_s)} are assumed"
+        wake = self._wake_words(revision, kind, asleep)
         holds = f"holds {100.0 * asleep.held:.2g} % of a place"
         return f"{start}: surplus ones sleep ({wake}, {holds}) for {_time(sleep_s)}"
+
+    def _wake_words(self, revision: str, kind: Accelerator, asleep: IdleState) -> str:
+        if (revision, kind.name) not in self._wakes:
+            return f"no wake was measured yet, {_time(asleep.ready_s)} are assumed"
+        return f"a wake takes {_time(asleep.ready_s)}"
 
     def __repr__(self) -> str:
         return f"<IdleStates of {len(self._starts)} groups>"

@@ -74,7 +74,7 @@ def conclude(
     facts = (
         ("requests", f"{len(records.outcomes) + 1}, {len(records.lost)} lost"),
         ("latency", f"p50 {seconds(quantile(good, 0.5))}, {name} {seconds(quantile(good, q))}, from the due times"),
-        ("target", f"{name} within {seconds(records.latency_s)}; {within:.2%} within" if within is not None else "-"),
+        ("target", "-" if within is None else target_words(f"{name} within {seconds(records.latency_s)}", within, q)),
         ("replicas", f"0, then up to {records.most()}, then {records.looks[-1].present}"),
         ("figures", agrees.text),
     )
@@ -104,6 +104,11 @@ def conclude(
         "cold_start": cold,
     }
     return DemoResult(report, summary)
+
+
+def target_words(target: str, within: float, wanted: float) -> str:
+    """Returns whether the load kept its latency target. ``within``, ``wanted``: shares of the answers, 0 to 1."""
+    return f"{target}: {'met' if within >= wanted else 'MISSED'}, {within:.2%} within"
 
 
 def shown_beside_client(compared: Sequence[Compared], tail: str) -> tuple[ReportTable, ...]:

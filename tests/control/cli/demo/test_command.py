@@ -103,6 +103,7 @@ def test_the_report_is_one_file_with_four_plots() -> None:
     assert not re.search(r"(src|href)=|https?://|<script", text), "self-contained"
     for picture in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ElementTree.fromstring(picture)
+    assert "p98 within 200 ms: MISSED, 50.00% within" in text
     assert result.summary["within_sla"] == 0.5
 
 
