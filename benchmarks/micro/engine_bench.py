@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from benchmarks.macro.relay import Relay
+from tidegate.aio.allocator import keep_memory
 from tidegate.aio.channel import SlotPort
-from tidegate.aio.loop.run import keep_memory, quiet_collector
+from tidegate.aio.loop.run import quiet_collector
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.exchange import ProxyApp
 from tidegate.aio.proxy.http1_connection import ServerConn

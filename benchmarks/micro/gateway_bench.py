@@ -24,7 +24,8 @@ from benchmarks.macro.relay import Relay
 from benchmarks.micro.engine_bench import CONNECTIONS, LOADS, VARIANTS, FakeTransport, request
 from tests.support.worlds.routes import function
 from tidegate.activator.room import WaitingRoom
-from tidegate.aio.loop.run import keep_memory, quiet_collector
+from tidegate.aio.allocator import keep_memory
+from tidegate.aio.loop.run import quiet_collector
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.detached import next_exchange, second_copy, shadow_copy, swap_clients, tap_response
 from tidegate.aio.proxy.early_stream import begin_stream

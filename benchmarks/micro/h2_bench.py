@@ -31,7 +31,8 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
 from benchmarks.micro.engine_bench import FakeTransport, Subject, queue_proxy, reference
 from tests.support.http2.proxy import Proxy
-from tidegate.aio.loop.run import keep_memory, quiet_collector
+from tidegate.aio.allocator import keep_memory
+from tidegate.aio.loop.run import quiet_collector
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.http2_connection import H2Conn
 from tidegate.aio.upstream.http2 import H2Upstream

@@ -23,7 +23,8 @@ import uvloop
 from benchmarks.micro.engine_bench import TOKEN, FakeTransport, queue_proxy_with_ledger
 from benchmarks.micro.gateway_bench import core_on
 from benchmarks.micro.h2_bench import CALLS, CONNECTIONS, LOADS, TOGETHER, SidecarBench, client_call, server_answer
-from tidegate.aio.loop.run import keep_memory, quiet_collector
+from tidegate.aio.allocator import keep_memory
+from tidegate.aio.loop.run import quiet_collector
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.http2_connection import H2Conn
 from tidegate.aio.proxy.server import Limits, ProxyServer

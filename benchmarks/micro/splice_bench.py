@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 
-from tidegate.aio.loop.run import keep_memory
+from tidegate.aio.allocator import keep_memory
 from tidegate.aio.loop.splice import HELD_BYTES, Splicer
 
 SIZES = (32 * 1024, 64 * 1024, 128 * 1024, 256 * 1024, 602_112)

@@ -26,7 +26,8 @@ from typing import Any, Final
 
 from benchmarks.micro.engine_bench import LOADS, VARIANTS
 from benchmarks.micro.gateway_bench import Bench, core_on
-from tidegate.aio.loop.run import keep_memory, quiet_collector
+from tidegate.aio.allocator import keep_memory
+from tidegate.aio.loop.run import quiet_collector
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.gateway.access_log.records import AccessLog

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import clock
+from tidegate.aio.allocator import keep_memory
 from tidegate.aio.loop import run as fast
 from tidegate.aio.loop.services import LoopServices
 from tidegate.control.cli.develop.activity import activity
@@ -54,7 +55,7 @@ class LoadError(TidegateError):
 def run(options: LoadOptions, plan: LoadPlan, target: Target, *, is_silent: bool) -> LoadReport:
     """Sends the whole load. Raises LoadError if it cannot begin."""
     _allow_connections(_most(plan))
-    fast.keep_memory()
+    keep_memory()
     with asyncio.Runner(loop_factory=fast.loop_factory()) as runner:
         return runner.run(_run(options, plan, target, is_silent))
 

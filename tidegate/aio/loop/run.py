@@ -1,18 +1,14 @@
 """Runs a data-plane process: uvloop where it is installed, allocator and collector settings, self-test."""
 
 import asyncio
-import ctypes
 import gc
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from tidegate.aio.allocator import keep_memory
 from tidegate.wire.http1 import grammar
 
 T = TypeVar("T")
-
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
-"""Parameter numbers of mallopt(3), glibc <malloc.h>."""
-
 
 _STARTED_S = 1.0
 """After which what a process keeps for good has been made."""
@@ -25,22 +21,6 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-def keep_memory() -> bool:
-    """Stops glibc from giving read buffers back to the kernel after each large body; False on another libc.
-
-    256 KB read buffers that are returned and faulted in again cost half of the CPU of large downloads. All three
-    settings are needed: the trim threshold alone switches the dynamic mmap threshold off and makes it worse.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return False
-    mallopt(_M_MMAP_THRESHOLD, 1 << 30)
-    mallopt(_M_TRIM_THRESHOLD, 256 << 20)
-    mallopt(_M_TOP_PAD, 32 << 20)
-    return True
 
 
 def quiet_collector() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import uvloop
 
+from tidegate.aio.allocator import keep_memory
 from tidegate.aio.loop import run as loop
 
 
@@ -27,4 +28,4 @@ def test_a_process_runs_on_uvloop_with_a_quiet_collector() -> None:
 
 
 def test_the_allocator_takes_its_settings_where_it_is_glibc() -> None:
-    assert isinstance(loop.keep_memory(), bool)
+    assert isinstance(keep_memory(), bool)
