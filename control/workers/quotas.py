@@ -5,6 +5,7 @@ Workers report to a unix socket here. The counts in memory are lost with the con
 restore them. While Redis does not answer, the workers of this machine share their part, and the status reports it.
 """
 
+import logging
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
@@ -19,6 +20,8 @@ from tidegate.records.codec import CodecError
 from tidegate.store.counters import EmbeddedPool, SharedPool
 from tidegate.store.fallback_counters import CommonPool, FallbackPool
 from tidegate.store.parts import WHOLE
+
+_log = logging.getLogger("tidegate")
 
 SUBJECT: Final = "quotas"
 ROOMS_SUBJECT: Final = "waiting rooms"
@@ -40,7 +43,7 @@ class PoolSocketError(TidegateError):
 
 class PartFile:
     """The file with the last part of the gateways of this machine: a process that starts while Redis is away goes on
-    with it. A file that cannot be read or written is a fault until one has been written."""
+    with it. A part that cannot be written is a fault until one has been."""
 
     def __init__(self, path: Path, faults: Faults) -> None:
         self._path = path
@@ -53,7 +56,7 @@ class PartFile:
         except FileNotFoundError:
             return 0
         except (OSError, ValueError) as error:
-            self._fail("read", error)
+            _log.warning("%s cannot be read: %s; without Redis there is no part", self._path, error)
             return 0
 
     def write(self, part: int) -> bool:
@@ -61,15 +64,11 @@ class PartFile:
         try:
             write_atomically(self._path, f"{part}\n".encode(), durable=False)
         except OSError as error:
-            self._fail("written", error)
+            why = f"{error.strerror}; without Redis the next process has no part, or an old one"
+            self._faults.set(self._path.name, f"{self._path} cannot be written: {why}")
             return False
         self._faults.clear(self._path.name)
         return True
-
-    def _fail(self, what: str, error: OSError | ValueError) -> None:
-        why = (error.strerror if isinstance(error, OSError) else None) or error
-        text = f"{self._path} cannot be {what}: {why}; without Redis the next process has no part, or an old one"
-        self._faults.set(self._path.name, text)
 
     def __repr__(self) -> str:
         return f"<PartFile {self._path}>"
