@@ -273,6 +273,7 @@ class Chain:
             counters.http.arrived(ex.head.method)
         router.budget.requests += 1
         if now >= ex.deadline:
+            state.is_excused = True
             self._errors.expired(ex, state, "its deadline had passed on arrival")
             return
         if self._open_circuits and self._outliers.refuses(counters.revision, now):

@@ -59,6 +59,20 @@ def trace_end(ex: "Exchange", state: RequestState, trace: Trace) -> None:
     )
 
 
+def _is_missed(ex: "Exchange", state: RequestState, ending: Ending) -> bool:
+    """Returns whether a request without an answer counts as late: it was refused for want of a slot, it had waited for
+    one when its deadline passed, or it had been there for longer than the target when it ended."""
+    if state.is_excused or ending is Ending.FAILED:
+        return False
+    if ending is Ending.REFUSED:
+        return True
+    router = state.target.router
+    target_s = None if router is None else router.latency_s
+    if target_s is not None and ex.ended - ex.received > target_s:
+        return True
+    return ending is Ending.EXPIRED and not 0.0 < state.bound_at <= ex.received
+
+
 def count_end(
     ex: "Exchange", state: RequestState, counters: RevisionCounters, is_complete: bool, log: AccessLog | None
 ) -> None:
@@ -74,7 +88,9 @@ def count_end(
         counters.http.record(ex.head.method, ex.status, error, ex.ended - received)
     status, inferences = ex.status, ex.inferences
     if not is_complete or status >= 500:
-        counters.ended(state.ending or Ending.FAILED, state.group, inferences)
+        ending = state.ending or Ending.FAILED
+        counters.ended(ending, state.group, inferences)
+        counters.missed += _is_missed(ex, state, ending)
         if log is not None and not state.is_uncounted:
             log.ended(ex, state)
         return
@@ -82,9 +98,9 @@ def count_end(
     end = ended = ex.ended
     if state.is_stream:
         end = ex.first_byte if tokens is None else tokens.begun(ex.first_byte)
-    target_s = router.latency_s if router is not None else None
+    target_s = router.latency_s if router is not None and not state.is_excused else None
     is_slow = False
-    if tokens is not None and router is not None and router.per_token_s is not None:
+    if target_s is not None and tokens is not None and router is not None and router.per_token_s is not None:
         is_slow = tokens.per_token_s > router.per_token_s
     counters.ended_well(state.group, inferences, end - received, target_s, is_slow)
     trace = state.trace

@@ -64,7 +64,7 @@ class RevisionMeasurements:
     arrived: dict[float, float] = field(default_factory=dict)
     """Requests that have arrived, by inferences of a request."""
     late: float = 0.0
-    """Requests that missed the SLA: late answers, and what was refused or expired."""
+    """Requests that missed the SLA: late answers, and those without an answer that count as late."""
     _fleet: tuple[FleetGroup, ...] | None = None
     _rows: Sequence[GroupRow] = ()
     """Rows of that fleet."""
@@ -111,8 +111,7 @@ class RevisionMeasurements:
             within = demand.within_sla - before.within_sla
             self.answers.add(now, (answered, within))
             self.late += max(0, answered - within)
-        # These have no answer, and missed the SLA as well.
-        self.late += demand.refused - before.refused + demand.expired - before.expired
+        self.late += demand.missed - before.missed
         if self.is_by_size and arrivals > 0:
             self._note_sizes(demand, before)
         return WorkerDemand(

@@ -223,7 +223,7 @@ class ArrivalCounts(msgspec.Struct, frozen=True, gc=False):
     sizes: tuple[tuple[float, float], ...]
     """(inferences of a request, requests that arrived), in rising order."""
     late: float
-    """Requests that missed the SLA: late answers, and what was refused or expired."""
+    """Requests that missed the SLA: late answers, and those without an answer that count as late."""
 
 
 class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True):

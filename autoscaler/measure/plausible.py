@@ -53,6 +53,7 @@ def _is_plausible_demand(demand: RevisionDemand) -> bool:
         and 0 <= demand.expired <= PLAUSIBLE
         and 0 <= demand.dropped <= PLAUSIBLE
         and 0 <= demand.switched <= PLAUSIBLE
+        and 0 <= demand.missed <= PLAUSIBLE
         and 0 <= demand.cancelled <= PLAUSIBLE
         and 0 <= demand.answered <= PLAUSIBLE
         and 0 <= demand.failed <= PLAUSIBLE
@@ -73,6 +74,7 @@ def _runs_on(demand: RevisionDemand, before: RevisionDemand) -> bool:
         and demand.expired >= before.expired
         and demand.dropped >= before.dropped
         and demand.switched >= before.switched
+        and demand.missed >= before.missed
         and demand.cancelled >= before.cancelled
         and demand.answered >= before.answered
         and demand.failed >= before.failed

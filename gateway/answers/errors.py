@@ -21,6 +21,7 @@ from tidegate.errors import (
     NOT_FOUND,
     NOT_GRPC,
     NOT_SERVABLE,
+    START_FAILED,
     TAG_NOT_FOUND,
     ErrorKind,
     Executed,
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from tidegate.gateway.routing.function import FunctionRouter
     from tidegate.gateway.routing.match import Matcher
     from tidegate.gateway.routing.request_state import RequestState
+
+
+_UNSERVABLE = (START_FAILED, BATCH_TOO_LARGE)
+"""Refusals that no number of replicas would change: the model does not start, or no group serves the size."""
 
 
 class ErrorResponses:
@@ -140,6 +145,7 @@ class ErrorResponses:
         """The circuit breaker of the revision is open."""
         counters.circuit_refusals += 1
         state.ending = Ending.REFUSED
+        state.is_excused = True
         message = "every replica fails one request after the other; one request a second is tried"
         self.fail(ex, NOT_SERVABLE, message, extra=b"retry-after: 1\r\n")
 
@@ -152,6 +158,7 @@ class ErrorResponses:
         if state.pipeline is not None:
             refusal = state.pipeline.refused(refusal)
         state.ending = Ending.EXPIRED if refusal.kind is DEADLINE else Ending.REFUSED
+        state.is_excused |= refusal.kind in _UNSERVABLE
         if refusal.kind is DROPPED and state.counters is not None:
             state.counters.dropped += 1
         extra = b"" if refusal.retry_after_s is None else b"retry-after: %d\r\n" % refusal.retry_after_s

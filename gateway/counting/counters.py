@@ -114,6 +114,7 @@ class RevisionCounters:
         "hedges_won",
         "http",
         "metadata",
+        "missed",
         "recent",
         "retries",
         "retries_denied",
@@ -141,6 +142,8 @@ class RevisionCounters:
         self.ended_by: dict[Ending, int] = {ending: 0 for ending in Ending if ending is not Ending.ANSWERED}
         """Requests by all other endings."""
         self.within_sla = 0
+        self.missed = 0
+        """Requests without an answer that count as late."""
         self.groups: dict[str, GroupCounters] = {}
         self.recent: deque[float] = deque(maxlen=KEPT_LATENCIES)
         """Latencies of the requests answered since the last sample."""
@@ -271,6 +274,7 @@ class RevisionCounters:
             answered=self.answered,
             failed=ended[Ending.FAILED],
             within_sla=self.within_sla,
+            missed=self.missed,
             waiting=waiting.waiting if waiting else 0,
             waiting_inferences=waiting.waiting_inferences if waiting else 0,
             oldest_waiting_s=waiting.oldest_waiting_s if waiting else 0.0,

@@ -254,6 +254,7 @@ class Jobs:
         if state.counters is None:
             return  # The quota pool has not decided.
         self.accepted += 1
+        state.is_excused = True  # Its client has an answer, and waits for nothing.
         job = live.now
         lines = f"location: /jobs/{job.id}\r\npreference-applied: respond-async\r\nretry-after: 1\r\n".encode()
         client.part(202, document(job), lines + b"x-request-id: %b\r\n" % state.request_id)

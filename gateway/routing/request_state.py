@@ -136,6 +136,7 @@ class RequestState:
         "id_line",
         "is_answered",
         "is_ended",
+        "is_excused",
         "is_stream",
         "is_uncounted",
         "keeps_credit",
@@ -200,6 +201,8 @@ class RequestState:
         self.ending: Ending | None = None
         """Set if the status alone does not show how it ended."""
         self.is_ended = False
+        self.is_excused = False
+        """It counts as in time: its client does not wait, or no further replica would have helped it."""
 
     # --- with a replica ---------------------------------------------------------------------------------------------
 
@@ -255,6 +258,7 @@ class RequestState:
         self.hedge_of = primary.hedge = None
         primary.primary_failed = False
         self.is_uncounted, primary.is_uncounted = primary.is_uncounted, True
+        self.is_excused = primary.is_excused
         self.counters, primary.counters = primary.counters, None
         self.tokens, primary.tokens = primary.tokens, None
         self.held, primary.held = primary.held, None

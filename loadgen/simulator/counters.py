@@ -87,6 +87,7 @@ class Counters:
             answered=sum(group.requests - group.failures for group in self._groups.values()),
             failed=sum(group.failures for group in self._groups.values()),
             within_sla=self._within,
+            missed=room.refused + room.expired,
             waiting=room.waiting,
             waiting_inferences=room.waiting_inferences,
             oldest_waiting_s=room.oldest_waiting_s,

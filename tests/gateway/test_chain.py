@@ -95,6 +95,7 @@ def test_the_room_is_bounded_and_says_when_to_come_back() -> None:
     assert third.error["code"] == "queue_full"
     assert [one.log for one in waiting] == [[], []]
     assert (door.demand().refused, door.demand().waiting, door.demand().arrivals) == (1, 2, 3)
+    assert door.demand().missed == 1, "with more replicas there would have been room"
 
 
 def test_v2_clients_get_the_error_as_a_string_others_as_an_object() -> None:

@@ -70,3 +70,36 @@ def test_a_stream_that_goes_on_is_reported_as_such(ends_well: bool) -> None:
     else:
         stream.client_leaves(103.0)
     assert door.demand().streaming == 0
+
+
+WITH_TARGET = table(1, ONE, latency_s=0.2)
+
+
+@pytest.mark.parametrize(("left_at", "missed"), [(100.1, 0), (100.3, 1)])
+def test_a_client_that_leaves_has_missed_its_answer_only_after_the_target(left_at: float, missed: int) -> None:
+    door = Door(WITH_TARGET)
+    door.arrive().client_leaves(left_at)
+    assert (door.demand().cancelled, door.demand().missed) == (1, missed)
+
+
+@pytest.mark.parametrize(
+    ("is_ready", "deadline_ms", "missed"),
+    [
+        (False, 100, 1),  # It waited for a replica, and one more would have helped.
+        (True, 100, 0),  # A replica had it at once, and the client allowed less time than the target.
+        (True, 500, 1),
+        (False, 0, 0),
+    ],
+)
+def test_a_request_whose_deadline_passed_is_late_where_it_waited_or_the_target_had_passed(
+    is_ready: bool, deadline_ms: int, missed: int
+) -> None:
+    door = Door(WITH_TARGET)
+    if is_ready:
+        door.ready(ONE, 1)
+    asked = door.arrive("POST /v2/models/m/infer", f"tidegate-timeout-ms: {deadline_ms}")
+    if deadline_ms:
+        door.now = 100.0 + deadline_ms / 1e3
+        asked.expires(door.now)
+    assert asked.status == 504
+    assert (door.demand().expired, door.demand().missed) == (1, missed)

@@ -108,6 +108,9 @@ class RevisionDemand:
     """Requests among the refused ones that had waited for ``drop-after``."""
     switched: int = 0
     """Requests for it that another variant of the model served: they are arrivals of that one."""
+    missed: int = 0
+    """Requests without an answer that missed the SLA for want of a free slot, or that ended later than its latency.
+    Refused, expired and cancelled ones that no further replica would have helped are not among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -368,16 +368,16 @@ def test_latencies_are_those_of_the_last_half_minute() -> None:
     assert later.within_sla == 1.0
 
 
-def test_what_was_refused_or_expired_missed_the_sla_like_a_late_answer() -> None:
+def test_of_requests_without_an_answer_those_that_missed_the_sla_count_like_a_late_answer() -> None:
     c = Collector(by_size=[REVISION.function.scaling.policy])
     c.expect(["g0"], ())
     c.apply(REVISION.id, T0)
     look(c, T0)
     pull(c, 1)
-    pull(c, 2, arrivals=30, answered=10, within_sla=8, refused=15, expired=4)
+    pull(c, 2, arrivals=30, answered=10, within_sla=8, refused=15, expired=4, missed=17)
     counts = look(c, T0 + 2).counts
     assert isinstance(counts, ArrivalCounts)
-    assert counts.late == 2 + 15 + 4
+    assert counts.late == 2 + 17
 
 
 def test_the_first_arrivals_of_a_revision_are_counted_by_size_too() -> None:

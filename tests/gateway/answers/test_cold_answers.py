@@ -142,6 +142,7 @@ def test_another_call_is_answered_202_and_its_function_wakes() -> None:
     assert (answer["status"], answer["function"], answer["retry_after_s"]) == ("starting", "f", 5)
     demand = at.demand()
     assert (demand.arrivals, demand.refused, demand.waiting) == (1, 1, 0)
+    assert demand.missed == 1, "a replica that was there would have answered it"
     later(at, 0.9)
     assert at.activations() == [1]
     later(at, 0.1)

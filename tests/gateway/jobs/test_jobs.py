@@ -143,6 +143,25 @@ def test_after_the_wait_the_client_gets_a_202() -> None:
     assert state_of(world) == "done"
 
 
+@pytest.mark.parametrize(("prefer", "in_time"), [(f"{ASYNC}, wait=5", 1), (f"{ASYNC}, wait=50", 0)])
+def test_an_answer_is_late_only_for_a_client_that_waits_for_it(prefer: str, in_time: int) -> None:
+    world = JobWorld(table(1, ONE, latency_s=0.2), 1)
+    ex = world.ask(prefer=prefer)
+    world.later(6.0)
+    answer_it(world, ex)
+    demand = world.door.demand()
+    assert (demand.answered, demand.within_sla) == (1, in_time)
+
+
+def test_a_job_that_is_deleted_is_not_late() -> None:
+    world = JobWorld(table(1, latency_s=0.2))
+    world.ask()
+    world.later(6.0)
+    world.jobs.cancel(ID)
+    demand = world.door.demand()
+    assert (demand.cancelled, demand.missed) == (1, 0)
+
+
 def test_a_client_that_leaves_during_its_wait_takes_its_work_along() -> None:
     world = JobWorld(None, 1)
     ex = world.ask(prefer=f"{ASYNC}, wait=5")

@@ -266,6 +266,7 @@ def test_when_the_last_replica_fails_too_requests_fail_fast_and_one_a_second_is_
     assert opened.arrive().log == ["to 10.0.0.1:1"]
     assert metric(opened, "circuit_open") == 0
     assert opened.demand().refused == metric(opened, "circuit_refused_requests_total") == len(refused) + 1
+    assert opened.demand().missed == 0, "more replicas would fail as well"
 
 
 def test_a_replica_whose_state_is_reported_anew_starts_with_a_clean_slate() -> None:
