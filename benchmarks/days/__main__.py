@@ -25,13 +25,15 @@ from pathlib import Path
 from time import process_time
 
 from benchmarks.days.play import Figures, Row, least_cost, play, static
+from benchmarks.days.rare import RARE
 from tidegate.autoscaler.policies import registry
 from tidegate.errors import TidegateError
 from tidegate.loadgen.experiments.championship.fleets import FLEETS
 from tidegate.loadgen.experiments.championship.row import STATIC, Entrant
 from tidegate.loadgen.experiments.championship.traces import DAY_S, HOUR_S, LEAGUES, Lengths
 
-TRACES = tuple(name for name, league in LEAGUES.items() if league.service.slots == 1)
+PLAYED = {name: league for name, league in (*LEAGUES.items(), *RARE.items()) if league.service.slots == 1}
+TRACES = tuple(PLAYED)
 
 
 def set_constant(setting: str) -> None:
@@ -98,7 +100,7 @@ def rows(
 ) -> list[Row]:
     if trace not in TRACES:
         parser.error(f"--trace {trace}: unknown, or with several slots a replica; of {', '.join(TRACES)}")
-    league = LEAGUES[trace]
+    league = PLAYED[trace]
     usual = league.lengths
     lengths = Lengths(
         learn_s=usual.learn_s if given.learn is None else given.learn * HOUR_S,

@@ -28,15 +28,16 @@ PART_OF_LIFE: Final = 0.5
 nothing was learnt says nothing about the expectation since."""
 BIAS: Final = (0.05, 20.0)
 """Bounds of the ratio between late requests seen and expected."""
-LEAST_RATE: Final = 1e-3
-"""Arrivals per second that a price is made of at least: a late request of a function that is hardly used is worth no
-more."""
 SETTLED_S: Final = 3600
 """Seconds after which late requests are compared with the expected ones."""
 JUDGED_S: Final = 86_400.0
 """Time over which the SLA is to hold, for all that chance does."""
 JUDGED: Final = 10_000.0
 """Requests over which it is to hold, where a day has fewer."""
+LEAST_RATE: Final = JUDGED / JUDGED_S
+"""Arrivals per second that a price is made of at least."""
+LEAST_PACE: Final = 0.03
+"""Arrivals per second that it moves by at least: of fewer, a single late one would decide alone."""
 CLUMP_S: Final = 900
 """Seconds within which late requests are counted as one clump: longer than a surge without enough replicas."""
 
@@ -69,6 +70,11 @@ class LatePrice:
     @property
     def is_at_limit(self) -> bool:
         return self._log >= self._most
+
+    @property
+    def is_seldom(self) -> bool:
+        """Whether a day has fewer requests than the SLA is judged over."""
+        return self.rate < LEAST_RATE
 
     def theta(self, allowed: float) -> float:
         """Returns the price. ``allowed``: the late share that is aimed at."""
@@ -104,7 +110,7 @@ class LatePrice:
                 self._mean += (self._clump - self._mean) * CLUMP_S / memory_s
                 self._squares += (self._clump**2 - self._squares) * CLUMP_S / memory_s
                 self._clump = 0.0
-        step = (bias * expected - self.aimed(allowed) * arrivals) / (allowed * max(self.rate, LEAST_RATE) * LOOP_S)
+        step = (bias * expected - self.aimed(allowed) * arrivals) / (allowed * max(self.rate, LEAST_PACE) * LOOP_S)
         self._log += min(MOST_STEP, max(-MOST_STEP, step))
         self._log = min(self._most, max(CHEAPEST, self._log))
 
@@ -127,6 +133,7 @@ class Expectation:
         base: float,
         before: float = 0.0,
         again: float = 0.0,
+        seldom: float = 0.0,
     ) -> None:
         """Finds ``best`` as well: the slots, a multiple of ``step``, at which the cost of capacity and of late requests
         together is least. ``step``: slots of one replica of the best-value group, or of a part of one where several
@@ -143,6 +150,7 @@ class Expectation:
         pays = float(LOADS[count - 1]) if count else 0.0
         most = math.ceil(pays + 4.0 * math.sqrt(pays) + step) + 8
         by_slots = table.by_slots(most, weights)
+        by_slots[0] = max(by_slots[0], seldom)
         counts = np.arange(int(most / step) + 1)
         given_up = np.maximum(before / step - counts, 0.0)
         late = np.interp(counts * step, np.arange(most + 1), by_slots)

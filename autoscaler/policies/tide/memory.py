@@ -1,9 +1,11 @@
 """What ``tide`` has learnt, apart from what it holds at the moment: it outlives the process and the revision."""
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tidegate.autoscaler.policies.tide.cover import LatePrice
 from tidegate.autoscaler.policies.tide.outlook import Outlook
+from tidegate.autoscaler.policies.tide.silence import Silence
 
 
 class TideMemory(msgspec.Struct, frozen=True, gc=False):
@@ -20,3 +22,5 @@ class TideMemory(msgspec.Struct, frozen=True, gc=False):
     """Last start-up times in seconds by group."""
     price: LatePrice
     outlook: Outlook
+    silence: Silence | UnsetType = UNSET
+    """Unset in what an earlier version has learnt."""

@@ -32,6 +32,7 @@ from tidegate.autoscaler.policies.tide.memory import TideMemory
 from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Mix, cheapest
 from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
+from tidegate.autoscaler.policies.tide.silence import Silence
 from tidegate.autoscaler.policies.tide.starts import Starts
 from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, Reference
 from tidegate.function import ConcurrencyUnit, Function
@@ -116,6 +117,7 @@ class TidePolicy:
         "_price",
         "_recent",
         "_reference",
+        "_silence",
         "_slo_s",
         "_starts",
         "_wanted",
@@ -137,6 +139,7 @@ class TidePolicy:
         self._level = Level()
         self._ca2 = 1.0
         self._outlook = Outlook()
+        self._silence = Silence()
         self._effort = math.log(given["sla-effort"])
         self._price = LatePrice(self._effort)
         self._expectation: Expectation | None = None
@@ -188,6 +191,7 @@ class TidePolicy:
         After a long one the level stays."""
         if seconds > 1:
             self._outlook.skip(seconds - 1)
+            self._silence.skip(seconds - 1)
         if seconds > MOST_MISSED_S:
             return
         work = {size: capacity.work(size) for size in new}
@@ -214,11 +218,18 @@ class TidePolicy:
         lates, level = self._lates(capacity.service), self._level
         if is_counted:
             self._outlook.update(level, start_s + 1.0)
+            self._silence.update(arrivals, start_s + 1.0)
         load = self._load(observation, capacity)
-        base = unit * lates.base(load / unit, self._aim, step / unit)
-        cover = self._covered(lates, capacity, base, step, start_s, now)
+        is_quiet = _is_quiet(observation, self._function.scaling.scale_to_zero_after_s, start_s) and (
+            self._price.is_seldom or self._starts_in_time(lates, start_s)
+        )
+        base = 0.0 if is_quiet else unit * lates.base(load / unit, self._aim, step / unit)
+        cover = self._covered(lates, capacity, base, step, start_s, now, is_quiet=is_quiet)
         if is_counted:
-            expected = 0.0 if self._expectation is None else self._expectation.late(max(base, cover) / unit)
+            there = max(base, cover)
+            if is_quiet and not any(each.seen.ready for each in usable):
+                there = 0.0  # A cover that starts helps nobody yet.
+            expected = 0.0 if self._expectation is None else self._expectation.late(there / unit)
             self._price.update(arrivals, late, expected, self._aim)
         base, drain = self._drained(observation, capacity, base, step, start_s, now)
         wanted = base + drain
@@ -231,6 +242,8 @@ class TidePolicy:
             self._recent.update(now, present, 0.0)
         wanted_s, cover_s = max(start_s, LEAST_HOLD_S), min(start_s, LONGEST_COVER_HOLD_S)
         by_wanted, by_cover = self._wanted.update(now, wanted, wanted_s), self._cover.update(now, cover, cover_s)
+        if is_quiet:
+            by_wanted = wanted
         held = max(by_wanted, by_cover)
         left_s = self._wanted.left_s(now, wanted_s) if by_wanted >= by_cover else self._cover.left_s(now, cover_s)
         if now < self._held[0] and self._held[1] > held:
@@ -255,8 +268,11 @@ class TidePolicy:
         if is_kept:
             alone = reason("not_idle_yet", f"{figure(observation.idle_s)} s < {figure(after_s)} s")
         elif target <= 0.0:
-            alone = reason("idle", f"for {figure(observation.idle_s)} s") if observation.existing else reason("zero")
-        sizes = _Sizes(load, base, cover, drain, held, left_s, target, alone)
+            alone = reason("zero")
+            if observation.existing:
+                why = self._seldom() if is_quiet else ""
+                alone = reason("idle", f"for {figure(observation.idle_s)} s{why}")
+        sizes = _Sizes(load, base, cover, drain, held, left_s, target, alone, is_quiet)
         reasons = self._reasons(capacity, lates, sizes, mix, other)
         if alone is None and target > mix.slots + 1e-9 and (tried := _unknown(capacity)) is not None:
             seen = capacity.groups[tried].seen
@@ -301,6 +317,7 @@ class TidePolicy:
             starts={name: each.took_s for name, each in self._starts.items()},
             price=self._price,
             outlook=self._outlook,
+            silence=self._silence,
         )
 
     def resume(self, memory: TideMemory, away_s: float) -> None:
@@ -314,6 +331,9 @@ class TidePolicy:
         self._price.resume(memory.price, is_same=memory.sla == self._sla)
         self._outlook = memory.outlook
         self._outlook.skip(round(away_s))
+        if memory.silence is not UNSET:
+            self._silence = memory.silence
+            self._silence.skip(round(away_s))
 
     def forget(self) -> None:
         """Begins to learn again. The level, what is held and the unit of loads stay."""
@@ -321,7 +341,7 @@ class TidePolicy:
         self._arrivals.shares = {}
         for each in self._starts.values():
             each.resume(())
-        self._outlook, self._price = Outlook(), LatePrice(self._effort)
+        self._outlook, self._silence, self._price = Outlook(), Silence(), LatePrice(self._effort)
         self._expectation = None
 
     def load(self) -> tuple[float, float] | None:
@@ -370,16 +390,30 @@ class TidePolicy:
             return self._level.level
         return max(self._level.level, floor / self._size * capacity.mean_s)
 
+    def _starts_in_time(self, lates: LateTable, start_s: float) -> bool:
+        """Returns whether a replica that is started for a request answers it within the target."""
+        return start_s + 1.0 <= 0.5 * (self._slo_s - lates.service.answer_s)
+
     def _covered(
-        self, lates: LateTable, capacity: Capacity, base: float, step: float, start_s: float, now: float
+        self,
+        lates: LateTable,
+        capacity: Capacity,
+        base: float,
+        step: float,
+        start_s: float,
+        now: float,
+        *,
+        is_quiet: bool,
     ) -> float:
         unit = capacity.unit
         theta = self._price.theta(self._aim)
-        if theta <= 0.0 or start_s + 1.0 <= 0.5 * (self._slo_s - lates.service.answer_s):
+        if theta <= 0.0 or self._starts_in_time(lates, start_s):
             self._expectation = None
             return 0.0
         looked_at, level, seen, known_unit = self._looked
         present, found = self._level.level, self._outlook.row(self._level)
+        if is_quiet:
+            found = -self._silence.row
         if (
             self._expectation is None
             or found != seen
@@ -393,8 +427,9 @@ class TidePolicy:
             # Of late requests that a step saves, those of a whole replica are the price.
             theta *= capacity.best.slots / step
             self._expectation = Expectation(
-                lates, levels / unit, chances, theta, step / unit, base / unit, before, again
-            )
+                lates, levels / unit, chances, theta, step / unit, base / unit, before, again,
+                self._silence.rate if is_quiet else 0.0,
+            )  # fmt: skip
             self._looked = (now, present, found, unit)
         return unit * self._expectation.best
 
@@ -406,15 +441,7 @@ class TidePolicy:
             return base, 0.0
         mean_s = capacity.mean_s
         running = math.fsum([each.slots * each.seen.ready for each in capacity.groups])
-        starting = [each for each in capacity.groups if each.slots > 0.0 and each.seen.starting]
-        coming = math.fsum(each.slots * each.seen.starting for each in starting)
-        eta_s = start_s
-        if coming > 0.0:
-            weighted = (
-                each.slots * each.seen.starting * (self._starts[each.seen.accelerator].eta_s(now) or 0.0)
-                for each in starting
-            )
-            eta_s = math.fsum(weighted) / coming
+        eta_s = _eta_s(capacity, self._starts, start_s, now)
         waiting = observation.waiting * mean_s + (self._level.level - running) * eta_s
         is_late = waiting > running * max(0.0, self._slo_s - capacity.service.answer_s)
         return max(base, step), max(0.0, waiting / max(start_s, LEAST_DRAIN_S)) if is_late else 0.0
@@ -449,10 +476,14 @@ class TidePolicy:
             reasons.append(reason("token_pace", f"{', '.join(capacity.paced)} {target}"))
         if load > level.level:
             reasons.append(reason("target_ips", f"{figure(load)} slots instead of {figure(level.level)}"))
-        late = 100.0 * lates.late(base / capacity.unit, load / capacity.unit)
-        seen = f"{figure(level.level)} slots over {figure(level.window_s)} s"
-        reasons.append(reason("level", f"{seen}: on {figure(base)} slots {_percent(late)} is late"))
-        if cover > base and self._expectation is not None:
+        if sizes.is_quiet:
+            if cover > base:
+                reasons.append(reason("cover", f"{figure(cover)} slots{self._seldom()}"))
+        else:
+            late = 100.0 * lates.late(base / capacity.unit, load / capacity.unit)
+            seen = f"{figure(level.level)} slots over {figure(level.window_s)} s"
+            reasons.append(reason("level", f"{seen}: on {figure(base)} slots {_percent(late)} is late"))
+        if cover > base and self._expectation is not None and not sizes.is_quiet:
             price, surge = self._price.theta(self._aim), 100.0 * self._expectation.surge
             priced = f"a late request is worth {figure(price)} replica-seconds"
             reasons.append(
@@ -473,6 +504,13 @@ class TidePolicy:
             reasons.append(reason("mix", f"{_named(named, mix)}; next best {_named(named, other)}"))
         return tuple(reasons)
 
+    def _seldom(self) -> str:
+        """Returns what is expected after a silence, and its price; for people."""
+        if self._expectation is None:
+            return ": a replica that is started for a request is in time"
+        expected = f"{figure(self._silence.rate)} requests/s are expected {self._silence.seconds} s after the last one"
+        return f": {expected}, a late one is worth {figure(self._price.theta(self._aim))} replica-seconds"
+
     def __repr__(self) -> str:
         return f"<TidePolicy {self._function.name} {self._level!r} {self._price!r}>"
 
@@ -490,6 +528,27 @@ class _Sizes(NamedTuple):
     target: float
     alone: Reason | None
     """Why there is no replica, or one that nothing asks for; None if the load asks for some."""
+    is_quiet: bool
+    """Nothing has come for long."""
+
+
+def _is_quiet(observation: Observation, after_s: float, start_s: float) -> bool:
+    """Returns whether nothing has come for so long that the level says nothing about what will: for ``after_s``
+    (``scale-to-zero-after``), and as long as a replica stays idle in the place of a start."""
+    least_s = max(after_s, min(start_s, LONGEST_COVER_HOLD_S), LEAST_HOLD_S)
+    return observation.waiting <= 0 and observation.idle_s >= least_s
+
+
+def _eta_s(capacity: Capacity, starts: Mapping[str, Starts], start_s: float, now: float) -> float:
+    """Returns the mean time until the capacity that starts is ready; ``start_s`` if none does."""
+    starting = [each for each in capacity.groups if each.slots > 0.0 and each.seen.starting]
+    coming = math.fsum([each.slots * each.seen.starting for each in starting])
+    if coming <= 0.0:
+        return start_s
+    weighted = [
+        each.slots * each.seen.starting * (starts[each.seen.accelerator].eta_s(now) or 0.0) for each in starting
+    ]
+    return math.fsum(weighted) / coming
 
 
 def _unknown(capacity: Capacity) -> int | None:
@@ -543,6 +602,7 @@ ROW = PolicyRow(
         Outlook,
         Reference,
         Service,
+        Silence,
         Starts,
         TideMemory,
         _Maximum,

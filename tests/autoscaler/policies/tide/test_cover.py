@@ -144,10 +144,19 @@ def test_the_price_moves_by_the_late_share_over_six_hours_and_a_hundredth_at_mos
     assert log_of(price, 60.0) == pytest.approx(np.log(0.1) + step)
 
 
-def test_a_function_that_is_hardly_used_has_the_price_of_one_request_in_a_thousand_seconds() -> None:
+def test_a_function_that_is_hardly_used_has_the_price_of_ten_thousand_requests_a_day() -> None:
     price = feed(LatePrice(), 1, 1e-4, 0.0, 1e-4)
-    step = (1e-4 - ALLOWED * 1e-4) / (ALLOWED * 1e-3 * 21_600)
-    assert price.theta(ALLOWED) == pytest.approx(0.1 * np.exp(step) / (ALLOWED * 1e-3))
+    step = (1e-4 - ALLOWED * 1e-4) / (ALLOWED * 0.03 * 21_600)
+    assert price.is_seldom
+    assert price.theta(ALLOWED) == pytest.approx(0.1 * np.exp(step) / (ALLOWED * 10_000 / 86_400))
+    assert not feed(LatePrice(), 1, 0.12, 0.0, 0.12).is_seldom
+
+
+def test_without_a_replica_what_comes_after_a_silence_is_late() -> None:
+    nothing = np.array([0.0]), np.array([1.0])
+    for seldom, best in ((0.001, 0.0), (0.02, 1.0)):
+        found = Expectation(TABLE, *nothing, 100.0, 1.0, 0.0, seldom=seldom)
+        assert (found.best, found.late(0.0), found.late(1.0)) == (best, seldom, 0.0)
 
 
 def test_the_rate_is_a_mean_of_a_day() -> None:

@@ -36,7 +36,7 @@ def test_a_policy_that_resumes_expects_what_the_first_one_did() -> None:
     new.apply(TIDE, T0)
     new.resume(TIDE.id, old.memory(TIDE.id), 0.0)
     known, found = (learnt(each) for each in (old, new))
-    assert {name for name in known if found[name] != known[name]} <= {"outlook"}
+    assert {name for name in known if found[name] != known[name]} <= {"outlook", "silence"}
     differ = {name for name, value in known["outlook"]["Outlook"].items() if found["outlook"]["Outlook"][name] != value}
     assert differ == {"_past"}, "the last seconds: what comes next did not follow on them"
     later = World(ready={"cpu": 8}, seed=2)

@@ -471,3 +471,49 @@ def test_a_rate_to_provide_of_less_than_one_a_second_counts_whole() -> None:
     wanted = World(groups=(slow,), latency_s=9.0, target_ips=0.9).run(0.2, 120)[-1]
     assert wanted >= 3, "0.9/s of 3 s"
     assert World(groups=(slow,), latency_s=9.0, target_ips=0.1).run(0.2, 120)[-1] < wanted
+
+
+# --- seldom used ------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_that_is_seldom_used_keeps_its_replica_where_its_requests_would_be_late_otherwise() -> None:
+    """One request in ten minutes, by chance: without a replica each is late, and one in a hundred may be."""
+    world = World()
+    world.run(1 / 600, 4 * 3600)
+    found = world.run(1 / 600, 4 * 3600)
+    assert found.count(0) < 0.1 * len(found)
+    while "cover" not in world.codes:
+        world.run(0.0, 1)
+    (detail,) = [each.detail for each in world.reasons]
+    assert " requests/s are expected " in detail and detail.endswith(" replica-seconds")
+
+
+def call(world: World, then_s: int) -> list[int]:
+    """One request in the first of so many seconds."""
+    world.arrived += 1
+    world.idle_s = -1.0
+    return world.run(0.0, then_s)
+
+
+def test_after_a_request_the_replica_goes_where_none_follows_soon_and_the_price_is_low() -> None:
+    """The level is a mean over up to 512 s, which is no reason to hold a replica for so long."""
+    world = World(parameters={"sla-effort": "0.1"})
+    for _ in range(3):
+        call(world, 3600)
+    found = call(world, 250)
+    assert (found[50], found[-1]) == (1, 0)
+
+
+def test_a_replica_that_is_in_time_when_it_is_started_for_a_request_goes_after_the_stated_time() -> None:
+    world = World(latency_s=30.0, start_s=5)
+    for _ in range(20):
+        assert call(world, 210) == [1] * 60 + [0] * 150
+
+
+def test_when_a_replica_goes_it_is_said_why() -> None:
+    world = World(latency_s=30.0, start_s=5)
+    world.run(1.0, 200)
+    while world.run(0.0, 1) != [0]:
+        pass
+    (detail,) = [each.detail for each in world.reasons]
+    assert detail == "for 60 s: a replica that is started for a request is in time"
