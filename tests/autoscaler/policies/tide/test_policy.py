@@ -506,6 +506,7 @@ def test_after_a_request_the_replica_goes_where_none_follows_soon_and_the_price_
 
 def test_a_replica_that_is_in_time_when_it_is_started_for_a_request_goes_after_the_stated_time() -> None:
     world = World(latency_s=30.0, start_s=5)
+    world.run(0.0, 200)
     for _ in range(20):
         assert call(world, 210) == [1] * 60 + [0] * 150
 
