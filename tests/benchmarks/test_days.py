@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.days import __main__ as days
 from benchmarks.days.play import Row, _Run, least_cost, play, static
+from benchmarks.days.rare import RARE
 from benchmarks.days.world import ROOM, Group, World
 from tidegate.autoscaler.measure.observation import ArrivalCounts
 from tidegate.autoscaler.policies import registry
@@ -19,7 +20,7 @@ from tidegate.loadgen.bound import clairvoyant
 from tidegate.loadgen.experiments.championship.fleets import FLEETS, UNITS
 from tidegate.loadgen.experiments.championship.row import STATIC, Cell, Entrant, Played
 from tidegate.loadgen.experiments.championship.row import play as simulated
-from tidegate.loadgen.experiments.championship.traces import LEAGUES, Lengths
+from tidegate.loadgen.experiments.championship.traces import DAY_S, LEAGUES, Lengths
 from tidegate.loadgen.simulator.profiles import Line
 
 SHORT = Lengths(learn_s=120.0, judged_s=240.0)
@@ -236,3 +237,14 @@ def test_another_constant_is_set_by_its_place(monkeypatch: pytest.MonkeyPatch) -
 def test_a_constant_that_there_is_not_is_refused(setting: str) -> None:
     with pytest.raises((ImportError, AttributeError, ValueError)):
         days.set_constant(setting)
+
+
+def test_traces_of_seldom_used_functions_have_their_requests_in_order() -> None:
+    single, clumps = (
+        [each.at_s for each in RARE[name].arrivals(Lengths(learn_s=0.0, judged_s=DAY_S), None, 1)]
+        for name in ("rare-300", "clock-3600")
+    )
+    assert 200 < len(single) < 380
+    assert all(times == sorted(times) for times in (single, clumps))
+    assert {each // 3600 for each in clumps} == set(range(24))
+    assert max(each % 3600 for each in clumps) <= 1808
