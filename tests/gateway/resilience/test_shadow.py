@@ -1,5 +1,6 @@
 """Copies for shadows: sent behind the client's answer, on free slots alone, compared and thrown away."""
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -7,9 +8,12 @@ import pytest
 
 from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import ONE, Door, table
+from tests.support.worlds.spans import SpanSink
 from tidegate.gateway.resilience.shadow import ALL_BYTES, BODY_BYTES, MAX_COPIES
+from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.gateway_sample import ShadowSeen
 from tidegate.records.route_table import GroupRoute, Hedging, ReplicaRoute, RevisionRoute, RouteTable
+from tidegate.wire.http1.grammar import SAMPLED
 
 DARK = ReplicaRoute(id="f-00002-aaaaa", address="10.0.0.9:1")
 TWO = ReplicaRoute(id="f-00001-bbbbb", address="10.0.0.2:1")
@@ -24,9 +28,9 @@ def shadowed(number: int = 1, *first: ReplicaRoute, percent: float = 100.0, **se
     return replace(routes, functions=(replace(route, revisions=(*route.revisions, dark)),))
 
 
-def open_door(slots: int = 1, **settings: Any) -> Door:
+def open_door(slots: int = 1, tracer: Tracer | None = None, **settings: Any) -> Door:
     """Both revisions are ready; the shadow has so many slots for this worker. The first request opened the links."""
-    door = Door(shadowed(**settings))
+    door = Door(shadowed(**settings), tracer=tracer)
     door.ready(ONE, *range(1, 9))
     door.arrive().gets_answer(door.now, 200, "tidegate-credit: keep")
     door.core.settle()
@@ -69,6 +73,18 @@ def test_a_copy_goes_out_behind_the_clients_answer_and_is_compared() -> None:
     assert (found.requests, found.skipped, found.failed, found.status_differs, found.output_differs) == (1, 1, 0, 0, 0)
     assert len(found.latency) == len(found.served_latency) == 1
     assert found.latency != found.served_latency
+
+
+def test_the_copy_of_a_traced_request_names_none_of_its_spans() -> None:
+    door = open_door(tracer=Tracer(ratio=0.0, rng=random.Random(5), offset=0.0, put=SpanSink().put))
+    asked = door.arrive("POST /v2/models/m/infer", f"traceparent: 00-{1:032x}-{1:016x}-01")
+    head = asked.head
+    head._block, head.traced = head._original, SAMPLED  # As if the replica's parent stood in the place of the client's.
+    asked.gets_answer(door.now, 200, "tidegate-credit: keep")
+    door.core.settle()
+    assert asked.shadow.log == ["to 10.0.0.9:1"]
+    assert b"traceparent" in head._block
+    assert b"traceparent" not in asked.shadow.head._block + asked.shadow.sent
 
 
 def test_copies_are_no_arrivals_and_no_answers_of_the_shadow() -> None:
