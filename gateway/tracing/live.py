@@ -36,7 +36,8 @@ class Exporter:
 
     def __init__(self, endpoint: str, headers: Mapping[str, str] | None = None, *, every_s: float = EVERY_S) -> None:
         self.exported = 0
-        self.dropped = 0
+        self._crowded = self._refused = 0
+        """Spans that found the queue full, and those that the collector refused: each is counted by one thread."""
         self._url = urlsplit(endpoint)
         self._headers = {"content-type": "application/x-protobuf", **(headers or {})}
         self._every_s = every_s
@@ -51,9 +52,14 @@ class Exporter:
     def put(self, spans: Sequence[Span]) -> None:
         """Takes the spans of one request, or drops them if too many wait."""
         if len(self._queue) + len(spans) > KEPT:
-            self.dropped += len(spans)
+            self._crowded += len(spans)
         else:
             self._queue.extend(spans)
+
+    @property
+    def dropped(self) -> int:
+        """Spans that are lost."""
+        return self._crowded + self._refused
 
     @property
     def fault(self) -> str | None:
@@ -90,7 +96,7 @@ class Exporter:
             if fault is None:
                 self.exported += len(self._batch)
             else:
-                self.dropped += len(self._batch)
+                self._refused += len(self._batch)
             self._batch = []
             self._report(fault)
         return True

@@ -31,7 +31,8 @@ class SpanTask:
     @property
     def figures(self) -> tuple[int, int, str | None]:
         exporter = self._exporter
-        return exporter.exported + exporter.dropped, exporter.dropped, exporter.fault
+        dropped = exporter.dropped  # Its thread may drop more meanwhile.
+        return exporter.exported + dropped, dropped, exporter.fault
 
     @property
     def is_busy(self) -> bool:

@@ -58,11 +58,14 @@ class Trace:
         span_id = tracer.rng.getrandbits(64) or 1
         flags = b"%016x-03" if parent[54] in _RANDOM_DIGITS else b"%016x-01"  # Sampled, and random trace id.
         ours = flags % span_id
-        if self.attempts:
+        is_renewed = False
+        if self.attempts or ex.is_rpc:  # The replica before has this head, or another call: equal ones share it.
             ex.head = ex.head.without_trace()
+        else:
+            is_renewed = ex.head.renew_parent(ours)
         self.attempts.append((replica, group, now, span_id))
         self.spans += 1
-        if ex.head.renew_parent(ours):
+        if is_renewed:
             return id_line
         return b"%btraceparent: 00-%b%b\r\n" % (id_line, parent[3:36], ours)
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.worlds.fake_grpc_call import INFER, call_head
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tests.support.worlds.spans import SpanSink
 from tidegate.gateway.tracing.otlp import Span, encode_span
@@ -130,7 +131,7 @@ def test_the_first_attempt_is_named_where_the_parent_was_and_each_other_one_besi
     assert head is not None
     trace = Tracer(ratio=0.0, rng=random.Random(5), offset=0.0, put=SpanSink().put).begin(head)
     assert trace is not None
-    first, hedge = SimpleNamespace(head=head), SimpleNamespace(head=head)
+    first, hedge = (SimpleNamespace(head=head, is_rpc=False) for _ in range(2))
     own = b"x-request-id: 1\r\n"
     assert trace.forwarded(cast(Any, first), own, "a", "cpu", 1.0) == own
     named = f"traceparent: 00-{TRACE}-{trace.attempts[0][3]:016x}-01\r\n".encode()
@@ -162,6 +163,19 @@ def test_without_a_valid_parent_the_ratio_decides_and_a_foreign_state_is_dropped
     assert sent_parent(asked) == f"00-{server.trace_id.decode()}-{world.by_name()['model'].span_id.decode()}-03"
     assert b"tracestate" not in asked.head._block
     assert b"traceparent" not in asked.head._block
+
+
+def test_a_call_that_is_not_sampled_keeps_its_head_where_a_sampled_one_has_the_same() -> None:
+    tracer = Tracer(ratio=1.0, rng=random.Random(5), offset=0.0, put=lambda traced: None)
+    shared = call_head(INFER)
+    call: Any = SimpleNamespace(head=shared, is_rpc=True)
+    trace = tracer.begin(shared)
+    assert trace is not None
+    for replica in ("a", "b"):
+        line = trace.forwarded(call, b"", replica, "cpu", 0.0)
+        assert line.startswith(b"traceparent: 00-")
+        assert call.head.traced, "the forwarder adds none"
+        assert not shared.traced and not shared.is_changed, "the forwarder adds one to calls without a trace"
 
 
 def test_the_share_of_traced_requests_is_the_ratio() -> None:

@@ -5,6 +5,7 @@ head from which an application has dropped a field is no longer shared.
 """
 
 from collections.abc import Callable
+from copy import copy
 from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
@@ -198,8 +199,10 @@ class CallHead(_Head):
         return False
 
     def without_trace(self) -> "CallHead":
-        """Returns it: whoever forwards it has removed its ``traceparent``."""
-        return self
+        """Returns a copy that is forwarded without a ``traceparent``: other calls may share this head."""
+        copied = copy(self)
+        copied.take_trace()
+        return copied
 
     def with_more(self, block: Block) -> "CallHead | None":
         """Returns the head of a call that begins as this one, with a trace, a deadline or metadata behind it. Returns

@@ -196,7 +196,13 @@ def test_a_trace_is_taken_out_also_where_another_parent_is_to_be_named() -> None
         assert not take(head)
         assert (head.traced, head.is_changed) == (True, True)
         assert head.outgoing == written()
-        assert head.without_trace() is head
+
+
+def test_a_copy_without_the_trace_leaves_the_head_to_other_calls() -> None:
+    head = CallHead(read((b"traceparent", TRACE)), front_door=True, trusted=False)
+    copied = head.without_trace()
+    assert (copied.traced, copied.outgoing, copied.target) == (True, written(), head.target)
+    assert not head.is_changed and head.outgoing == written((b"traceparent", TRACE))
 
 
 def test_a_query_is_no_part_of_the_path() -> None:
