@@ -137,6 +137,21 @@ def test_what_is_not_there_is_said(commands: Commands, tmp_path: Path) -> None:
     assert f"there is no kubeconfig at {missing}" in commands.run("list", config=missing, code=1).stderr
 
 
+def test_a_context_is_found_without_a_current_one_and_what_is_no_kubeconfig_is_said(
+    commands: Commands, plane: ControlPlane, tmp_path: Path
+) -> None:
+    own = json.loads(plane.kubeconfig.read_text())
+    for number, current in enumerate((None, "", "gone")):
+        place = tmp_path / f"config-{number}"
+        place.write_text(json.dumps(own | {"current-context": current}))
+        assert f"in namespace {commands.space}; " in commands.run("list", config=str(place)).stderr
+        assert "no context other; kubeconfig has tests" in commands.run("list", context="other", code=1).stderr
+    for number, text in enumerate(("", "a: [b", "text", "[]", "contexts: [{}]")):
+        place = tmp_path / f"broken-{number}"
+        place.write_text(text)
+        assert str(place) in commands.run("list", config=str(place), code=1).stderr
+
+
 def test_a_deploy_that_no_control_process_takes_up_says_so_and_goes_on(commands: Commands, tmp_path: Path) -> None:
     live = commands.live
     file = tmp_path / "manifest.yaml"

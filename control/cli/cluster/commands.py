@@ -24,7 +24,7 @@ from tidegate.control.cli.common import (
 )
 from tidegate.control.cli.develop.activity import activity
 from tidegate.control.sdk import StartFailedError
-from tidegate.deploy.kubernetes.pods.template import FUNCTION, MODEL_SERVER, label
+from tidegate.deploy.kubernetes.pods.template import FUNCTION, label
 from tidegate.deploy.kubernetes.process.api import ClusterError
 from tidegate.deploy.kubernetes.resources.objects import objects_of
 from tidegate.deploy.kubernetes.resources.states import LATEST, READY, STARTS
@@ -127,7 +127,8 @@ def show_all(context: str, namespace: str | None, *, json: bool, names: bool) ->
         for each in found:
             print_text(each["metadata"]["name"])
     elif not found:
-        say(f"no function is applied in namespace {where}; apply one with `tidegate deploy FILE --context {context}`")
+        there = f"--context {context}" + ("" if namespace is None else f" --namespace {namespace}")
+        say(f"no function is applied in namespace {where}; apply one with `tidegate deploy FILE {there}`")
     else:
         console(PIPE_WIDTH).print(_table(found))
 
@@ -233,9 +234,11 @@ def logs(
             print(clean(f"{place} | {line['line']}"))
 
 
-def follow(context: str, namespace: str | None, name: str) -> InvalidInputError:
+def follow(context: str, namespace: str | None, name: str, *, replica: str | None, source: str) -> InvalidInputError:
     """Returns why the output of a cluster's function is not followed from here, with the command that does."""
-    command = f"{_kubectl(context, namespace)} logs -f -l {FUNCTION}={label(name)} -c {MODEL_SERVER} --prefix"
+    pods = f"-l {FUNCTION}={label(name)}" if replica is None else replica
+    containers = "--all-containers" if source == "all" else f"-c {CONTAINERS[source][0]}"
+    command = f"{_kubectl(context, namespace)} logs -f {pods} {containers} --prefix"
     return InvalidInputError("logs", [Fault("--follow", "the flag", f"no such option with --context: {command}")])
 
 

@@ -13,6 +13,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import yaml
+
 from tidegate.clock import monotonic
 from tidegate.deploy.kubernetes.process.retries import Retries, Sleep
 from tidegate.errors import TidegateError
@@ -138,12 +140,9 @@ class KubernetesApi:
                 configs.load_incluster_config(found)
                 namespace = (IN_CLUSTER / "namespace").read_text().strip()
                 return cls(_named(client.ApiClient(found)), namespace, rng)
-            _check_there(config or configs.kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
-            contexts, active = configs.list_kube_config_contexts(config)
-            names = {each["name"]: each for each in contexts}
-            if context is not None and context not in names:
-                raise ClusterError(f"no cluster: no context {context}; kubeconfig has {', '.join(sorted(names))}")
-            chosen = active if context is None else names[context]
+            stated = config or configs.kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+            _check_there(stated)
+            chosen = _chosen(configs.kube_config.KubeConfigMerger, stated, context)
             found = await read()
             return cls(_named(client.ApiClient(found)), chosen["context"].get("namespace", "default"), rng, renew=read)
         except (configs.ConfigException, OSError) as error:
@@ -411,6 +410,23 @@ def _check_there(stated: str) -> None:
     """Raises ClusterError if there is none of the kubeconfig files."""
     if not any(Path(each).expanduser().exists() for each in stated.split(os.pathsep) if each):
         raise ClusterError(f"no cluster: there is no kubeconfig at {stated}")
+
+
+def _chosen(merged: Callable[[str], Any], stated: str, context: str | None) -> Object:
+    """Returns a context of the kubeconfig files, which ``merged`` reads; ``context`` None: the current one. Raises
+    ClusterError."""
+    try:
+        found: Object = merged(stated).config.value
+        names: dict[str, Object] = {each.value["name"]: each.value for each in found["contexts"]}
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
+        raise ClusterError(f"no cluster: no kubeconfig at {stated}: {' '.join(str(error).split())}") from error
+    known = f"kubeconfig has {', '.join(sorted(names)) or 'none'}"
+    wanted = context or found.get("current-context")
+    if not wanted:
+        raise ClusterError(f"no cluster: no current context; {known}")
+    if wanted not in names:
+        raise ClusterError(f"no cluster: no context {wanted}; {known}")
+    return names[wanted]
 
 
 def _refusal(status: int, answer: Object) -> RefusedError:
