@@ -201,7 +201,10 @@ async def _pods(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
 
 async def _gpus(api: KubernetesApi) -> tuple[Answer, str]:
     """Looks at the nodes, which an administrator may."""
-    nodes = await api.get("/api/v1/nodes")
-    slices = await found_object(api, "/apis/resource.k8s.io/v1/resourceslices") or {}
-    are_whole, text = gpu_report(nodes.get("items") or (), slices.get("items") or ())
-    return Answer.HAS if are_whole else Answer.LACKS_LITTLE, text
+    nodes, slices, unseen = await api.get("/api/v1/nodes"), None, ""
+    try:
+        slices = await found_object(api, "/apis/resource.k8s.io/v1/resourceslices")
+    except RefusedError as error:  # The nodes are the more important.
+        unseen = f"; devices of resource claims are not seen: {error}"
+    are_whole, text = gpu_report(nodes.get("items") or (), (slices or {}).get("items") or ())
+    return Answer.HAS if are_whole and not unseen else Answer.LACKS_LITTLE, text + unseen
