@@ -137,6 +137,13 @@ def test_what_is_not_there_is_said(commands: Commands, tmp_path: Path) -> None:
     assert f"there is no kubeconfig at {missing}" in commands.run("list", config=missing, code=1).stderr
 
 
+def test_a_namespace_that_is_not_there_is_said(commands: Commands) -> None:
+    commands.space = "nowhere"
+    manifest = FUNCTION.replace("HANDLER", commands.live.handler())
+    said = commands.run("deploy", "-", text=manifest, code=1).stderr
+    assert 'namespaces "nowhere" not found; make it first (kubectl create namespace nowhere)' in " ".join(said.split())
+
+
 def test_a_context_is_found_without_a_current_one_and_what_is_no_kubeconfig_is_said(
     commands: Commands, plane: ControlPlane, tmp_path: Path
 ) -> None:

@@ -117,6 +117,8 @@ class Cluster:
 
     def _lacking(self, kind: str, error: RefusedError) -> ClusterError:
         how = "the chart installs the resources, `tidegate doctor --context` says what is there"
+        if str(error).startswith("namespaces "):
+            how = f"make it first (kubectl create namespace {self.namespace})"
         return ClusterError(f"{PLURALS[kind]} in namespace {self.namespace}: {error}; {how}")
 
     async def get(self, name: str) -> Object:
