@@ -53,8 +53,11 @@ class Parts:
     """The parts of the members that report here."""
 
     def __init__(self, part: int = 0) -> None:
-        """``part``: before the first lease."""
+        """``part``: that of the process before. It counts until as much is leased, ``GONE_S`` at most: so long the
+        pool keeps the part of a process that ended, and others give theirs up within some exchanges."""
         self._first = part
+        self._first_until: float | None = None
+        """Until when it counts at most; None before the first answer."""
         self._uses: dict[str, dict[tuple[str, float], _Use]] = {}
         self._needs: dict[str, int] = {}
         self._granted: dict[str, tuple[int, float]] = {}
@@ -95,9 +98,12 @@ class Parts:
     def answer(self, member: str, grants: Sequence[QuotaGrant], now: float) -> None:
         """Takes the grants of :meth:`reports` or :meth:`held`."""
         needs, part = grants
-        self._first = 0
+        if self._first_until is None:
+            self._first_until = now + GONE_S
         self._others[member] = needs.others
         self._granted[member] = part.ceiling, now
+        if self.part > self._first or now >= self._first_until:
+            self._first = 0
 
     def drop_ended(self, now: float, present: Collection[str]) -> None:
         """Drops members that the pool no longer knows, and those without a part that are not ``present``. Not to be
@@ -111,7 +117,7 @@ class Parts:
     @property
     def part(self) -> int:
         """Part of the members here together, of ``WHOLE``."""
-        return self._first + sum(part for part, _ in self._granted.values())
+        return max(self._first, sum(part for part, _ in self._granted.values()))
 
     def _need(self, member: str, now: float) -> int:
         uses = self._uses.get(member, {})

@@ -144,3 +144,30 @@ def test_a_worker_that_ended_before_the_outage_leaves_its_part_to_others() -> No
     now(world.pools[0].exchange("g0", []))
     world.clock.advance(60.0)
     assert world.use(QUOTA, 0, 0, want=1000)[0] == pytest.approx(1000, abs=1)
+
+
+def test_one_that_starts_again_has_the_part_of_its_process_before_until_the_pool_leases_it_one() -> None:
+    """Else a single late call in the first seconds would leave it one place of each room until the end of an outage."""
+    world = World()
+    world.settle(ROOM, 60, 60, 60)
+    before = world.pools[2]._parts.part
+    assert before == pytest.approx(WHOLE / 3, rel=0.02)
+    for late_after in range(5):
+        again = World()
+        again.settle(ROOM, 60, 60, 60)
+        again.pools[2] = FallbackPool(again.common, again.clock, part=before)
+        for second in range(late_after + 1):
+            again.clock.advance(1.0)
+            for number, pool in enumerate(again.pools):
+                now(pool.exchange(f"g{number}" if number < 2 else "again", []))
+            assert again.whole() <= WHOLE + 1, f"second {second}"
+        again.common.is_away = True
+        answer = now(again.pools[2].exchange("again", [QuotaReport(ROOM, 0, 0, 1000)]))
+        assert answer.grants[0].ceiling >= 100, f"late after {late_after} s"
+
+
+def test_the_part_of_a_process_before_ends_although_none_is_leased() -> None:
+    world = World(2)
+    world.pools[1] = FallbackPool(world.common, world.clock, part=WHOLE // 2)
+    world.settle(ROOM, 1000, 0, seconds=int(GONE_S) + 4)
+    assert world.whole() <= WHOLE
