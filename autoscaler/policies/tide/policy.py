@@ -444,7 +444,10 @@ class TidePolicy:
         eta_s = _eta_s(capacity, self._starts, start_s, now)
         waiting = observation.waiting * mean_s + (self._level.level - running) * eta_s
         is_late = waiting > running * max(0.0, self._slo_s - capacity.service.answer_s)
-        return max(base, step), max(0.0, waiting / max(start_s, LEAST_DRAIN_S)) if is_late else 0.0
+        drain = waiting / max(start_s, LEAST_DRAIN_S) if is_late else 0.0
+        if base <= step and self._price.is_seldom:
+            drain -= step - self._level.level  # The first replica has room for both.
+        return max(base, step), max(0.0, drain)
 
     def _mix(self, capacity: Capacity, target: float) -> tuple[Mix, Mix | None]:
         starts, kinds, costs, slots = self._starts, [], [], []
@@ -508,7 +511,8 @@ class TidePolicy:
         """Returns what is expected after a silence, and its price; for people."""
         if self._expectation is None:
             return ": a replica that is started for a request is in time"
-        expected = f"{figure(self._silence.rate)} requests/s are expected {self._silence.seconds} s after the last one"
+        rate = self._expectation.late(0.0)
+        expected = f"{figure(rate)} requests/s are expected {self._silence.seconds} s after the last one"
         return f": {expected}, a late one is worth {figure(self._price.theta(self._aim))} replica-seconds"
 
     def __repr__(self) -> str:

@@ -518,3 +518,23 @@ def test_when_a_replica_goes_it_is_said_why() -> None:
         pass
     (detail,) = [each.detail for each in world.reasons]
     assert detail == "for 60 s: a replica that is started for a request is in time"
+
+
+def test_a_cover_after_the_first_request_of_all_does_not_say_that_none_is_expected() -> None:
+    """The silences know of none yet: the outlook expects what it covers."""
+    world = World()
+    call(world, 100)
+    assert world.codes == {"cover"}
+    (detail,) = [each.detail for each in world.reasons]
+    assert not detail.split(": ")[1].startswith("0 ")
+
+
+def test_one_request_after_a_silence_starts_one_replica() -> None:
+    world = World(latency_s=15.0, start_s=5)
+    world.run(0.0, 300)
+    for _ in range(10):
+        assert world.ready["cpu"] == 0
+        world.arrived, world.idle_s = world.arrived + 1, -1.0
+        assert max(world.run(0.0, 5, waiting=1)) == 1
+        world.run(0.0, 300)
+    assert world.starts == 10
