@@ -61,15 +61,19 @@ def trace_end(ex: "Exchange", state: RequestState, trace: Trace) -> None:
 
 def _is_missed(ex: "Exchange", state: RequestState, ending: Ending) -> bool:
     """Returns whether a request without an answer counts as late: it was refused for want of a slot, it had waited for
-    one when its deadline passed, or it had been there for longer than the target when it ended."""
+    one when its deadline passed, or it had been there for longer than the target when it ended: of a stream, when its
+    first output came."""
     if state.is_excused or ending is Ending.FAILED:
         return False
     if ending is Ending.REFUSED:
         return True
     router = state.target.router
     target_s = None if router is None else router.latency_s
-    if target_s is not None and ex.ended - ex.received > target_s:
+    begun = (ex.first_byte if state.tokens is None else state.tokens.first_at) if state.is_stream else 0.0
+    if target_s is not None and (begun or ex.ended) - ex.received > target_s:
         return True
+    if begun:
+        return False
     return ending is Ending.EXPIRED and not 0.0 < state.bound_at <= ex.received
 
 

@@ -82,6 +82,18 @@ def test_a_client_that_leaves_has_missed_its_answer_only_after_the_target(left_a
     assert (door.demand().cancelled, door.demand().missed) == (1, missed)
 
 
+@pytest.mark.parametrize(("begins_at", "missed"), [(100.1, 0), (100.3, 1)])
+def test_a_client_that_leaves_a_stream_has_missed_it_only_if_its_first_output_was_late(
+    begins_at: float, missed: int
+) -> None:
+    door = Door(WITH_TARGET)
+    door.ready(ONE, 1)
+    stream = door.arrive()
+    stream.gets_answer(begins_at, 200, "content-type: text/event-stream", length=None, ends=False)
+    stream.client_leaves(103.0)
+    assert (door.demand().cancelled, door.demand().missed) == (1, missed)
+
+
 @pytest.mark.parametrize(
     ("is_ready", "deadline_ms", "missed"),
     [
