@@ -7,9 +7,10 @@ Redis goes unnoticed among the gateways of one machine, and entirely where they 
 
 A common pool that is back gets all reports again. For ``SETTLE_S`` its grants count up to the ceilings of the outage:
 others still take what their parts allow, and it does not know of it. Then all gateways have reported, and none goes by
-its part alone.
+its part alone. One that starts and has no part yet goes by its grants at once, as if it had started a moment later.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -71,7 +72,7 @@ class FallbackPool:
         self._again_at = self._away_since = 0.0
         self._failures = 0
         self._back_at: float | None = None
-        """When the common pool answered again."""
+        """When the common pool answered again; long ago for a gateway that starts, if it was away for a moment."""
         self._met: set[str] = set()
         """Gateways here that it has answered since."""
         self.fault: str | None = None
@@ -101,7 +102,9 @@ class FallbackPool:
             return answer
         self._met.add(member)
         if self._back_at is None:
-            self._back_at = self._clock.now()
+            now = self._clock.now()
+            is_new = self._parts.is_starting and not self._parts.part
+            self._back_at = -math.inf if is_new and now - self._away_since <= REST_S + AGAIN_S else now
         own = self._own.exchange(member, *self._within(_wanting(reports, answer.grants)))
         grants = (
             QuotaGrant(each.ceiling, min(grant.free, each.free), grant.others)

@@ -58,6 +58,8 @@ class Parts:
         self._first = part
         self._first_until: float | None = None
         """Until when it counts at most; None before the first answer."""
+        self.is_starting = True
+        """Nothing is leased yet, because others have not given up theirs."""
         self._uses: dict[str, dict[tuple[str, float], _Use]] = {}
         self._needs: dict[str, int] = {}
         self._granted: dict[str, tuple[int, float]] = {}
@@ -100,6 +102,7 @@ class Parts:
         needs, part = grants
         if self._first_until is None:
             self._first_until = now + GONE_S
+        self.is_starting &= not part.ceiling and now < self._first_until
         self._others[member] = needs.others
         self._granted[member] = part.ceiling, now
         if self.part > self._first or now >= self._first_until:

@@ -338,3 +338,25 @@ def test_a_gateway_that_has_never_reached_the_common_pool_has_one_of_each() -> N
     world = World()
     world.common.is_away = True
     assert world.tell("a", 0, 100).grants[0].ceiling == 1
+
+
+@pytest.mark.parametrize(("away_s", "goes_on"), [(AGAIN_S, True), (3.0, False)])
+def test_one_that_starts_and_has_no_part_yet_goes_on_at_once_after_a_late_call(away_s: float, goes_on: bool) -> None:
+    """It took nothing by a part. Else it would have one place of each room for as long as an outage takes to end."""
+    world = World()
+    world.settle("a", "b")
+    starts = FallbackPool(world.common, world.clock)
+
+    def ask(want: int = 50) -> QuotaAnswer:
+        return asyncio.run(starts.exchange("new", [QuotaReport(Budget("echo", 100), 0, 0, want)]))
+
+    ask(0)
+    world.common.is_away = True
+    assert ask().grants[0].ceiling <= 1
+    world.common.is_away = False
+    world.clock.advance(away_s)
+    ask()
+    world.clock.advance(0.1)
+    answer = ask()
+    assert (answer.is_part, starts.fault is None) == (not goes_on, goes_on)
+    assert ask().grants[0].ceiling == (50 if goes_on else 1)
