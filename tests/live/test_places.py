@@ -26,6 +26,12 @@ def is_used(world: Deployment, name: str) -> bool:
     return revision["idle"] is not None and not revision["idle"]["is_unused"]
 
 
+def is_idle(world: Deployment, name: str) -> bool:
+    """That rounds have seen the function ready and without work for a while."""
+    (revision,) = world.status(name)["revisions"]
+    return revision["idle"] is not None and revision["idle"]["idle_s"] > 0.0
+
+
 @pytest.mark.early
 def test_three_deploys_in_a_row_work_on_one_place_and_each_function_answers(tmp_path: Path) -> None:
     with deployment(tmp_path, *places(tmp_path, 1)) as world:
@@ -44,6 +50,8 @@ def test_a_request_takes_the_place_of_the_function_that_was_never_used(tmp_path:
         world.up()
         for name in ("a", "b"):  # A deploy that waits asks each for its metadata.
             world.cli("deploy", world.handler(name=name), "--name", name)
+        # Of replicas that have been idle for two seconds that of b goes first: rounds see both before a is used.
+        world.until(lambda: is_idle(world, "a") and is_idle(world, "b"), 15.0, "rounds to see both idle")
         assert world.infer(name="a").status_code == 200
         world.until(lambda: is_used(world, "a"), 10.0, "the use of a to be known")
         world.deploy(world.handler(name="c"), "--initial-scale", "0", name="c")
