@@ -80,4 +80,6 @@ def test_interference_is_learnt_from_requests_shown_and_kept_over_a_restart(worl
     assert learnt is not None and learnt <= 130
     world.stop()
     world.up(as_program=True)
-    assert increase(world) == learnt
+    kept = increase(world)
+    # The last answers may be counted between the question and the stop: that moves it by less than one in a hundred.
+    assert kept is not None and abs(kept - learnt) <= 1
