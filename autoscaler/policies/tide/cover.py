@@ -28,6 +28,9 @@ PART_OF_LIFE: Final = 0.5
 nothing was learnt says nothing about the expectation since."""
 BIAS: Final = (0.05, 20.0)
 """Bounds of the ratio between late requests seen and expected."""
+CLUMPS: Final = 2.0
+"""Clumps of late requests that the ratio counts as seen and as expected where fewer were seen: that none of the few
+that were expected came may be chance."""
 SETTLED_S: Final = 3600
 """Seconds after which late requests are compared with the expected ones."""
 JUDGED_S: Final = 86_400.0
@@ -86,10 +89,7 @@ class LatePrice:
         Where clumps come by chance, the variance of the late requests of a day is their number times the size of a
         clump. Two standard deviations above the mean they are as many as the SLA allows where the aim is a part ``f``
         of that with ``f + 2 sqrt(f r) = 1``; ``r`` is the part of a day's allowance that one clump is."""
-        if self._mean <= 0.0:
-            return allowed
-        clump = max(0.0, self._squares / self._mean - self._mean)
-        part = clump * AIM / (allowed * max(self.rate * JUDGED_S, JUDGED))
+        part = self._clump_size() * AIM / (allowed * max(self.rate * JUDGED_S, JUDGED))
         return allowed * min(1.0, (math.sqrt(1.0 + part) - math.sqrt(part)) ** 2 / AIM)
 
     def update(self, arrivals: float, late: float, expected: float, allowed: float) -> None:
@@ -104,6 +104,8 @@ class LatePrice:
             keep = 1.0 - 1.0 / memory_s
             self._late, self._expected = self._late * keep + late, self._expected * keep + expected
             weight = 3600.0 * allowed * self.rate + 1.0
+            if self._late < self._expected:
+                weight += CLUMPS * self._clump_size()
             bias = min(BIAS[1], max(BIAS[0], (self._late + weight) / (self._expected + weight)))
             self._clump += late
             if self._seconds % CLUMP_S == 0:
@@ -113,6 +115,10 @@ class LatePrice:
         step = (bias * expected - self.aimed(allowed) * arrivals) / (allowed * max(self.rate, LEAST_PACE) * LOOP_S)
         self._log += min(MOST_STEP, max(-MOST_STEP, step))
         self._log = min(self._most, max(CHEAPEST, self._log))
+
+    def _clump_size(self) -> float:
+        """Returns the late requests that come together, beyond what comes evenly: their index of dispersion."""
+        return max(0.0, self._squares / self._mean - self._mean) if self._mean > 0.0 else 0.0
 
     def __repr__(self) -> str:
         return f"<LatePrice {self._log:.3g}, {self.rate:.3g} requests/s>"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tidegate.autoscaler.policies.tide.cover import AIM, CHEAPEST, CLUMP_S, DEAREST, Expectation, LatePrice
+from tidegate.autoscaler.policies.tide.cover import AIM, CHEAPEST, CLUMP_S, CLUMPS, DEAREST, Expectation, LatePrice
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service
 
 TABLE = LateTable(Service(sizes=((1.0, 0.1),), cv=0.15, latency_s=0.3), 1.0)
@@ -223,6 +223,26 @@ def test_of_a_function_that_is_hardly_used_ten_thousand_requests_are_judged() ->
     """The hundred that may be late of ten thousand are more than one clump of ten, the fourteen of a day are not."""
     assert clumps(1 / 60, 10.0, every=96).aimed(ALLOWED) == ALLOWED
     assert clumps(1 / 60, 40.0, every=96).aimed(ALLOWED) < 0.7 * ALLOWED
+
+
+def test_that_no_large_clump_came_of_the_few_expected_says_little() -> None:
+    """2,000 are expected and 200 came. Where 13,270 come at once, a sixth of such a clump did not come."""
+    steps = []
+    for size, every in ((13_270.0, 48), (0.0, 1)):
+        price = clumps(60.0, size, every)
+        price._late, price._expected, before = 200.0, 2000.0, price._log
+        weight = 3600.0 * ALLOWED * 60.0 + 1.0 + CLUMPS * (size - size / every)
+        bias = (200.0 + weight) / (2000.0 + weight)
+        price.update(60.0, 0.0, 1.0, ALLOWED)
+        assert price._log - before == pytest.approx((bias - price.aimed(ALLOWED) * 60.0) / (0.3 * 21_600), rel=0.01)
+        steps.append(bias)
+    assert steps == pytest.approx([0.93, 0.42], abs=0.01)
+    price = clumps(60.0, 13_270.0, every=48)
+    price._late, price._expected, before = 4000.0, 2000.0, price._log
+    bias = (4000.0 + 1081.0) / (2000.0 + 1081.0)
+    price.update(60.0, 0.0, 1.0, ALLOWED)
+    step = (bias - price.aimed(ALLOWED) * 60.0) / (0.3 * 21_600)
+    assert price._log - before == pytest.approx(step, rel=0.01), "that more came counts as before"
 
 
 def test_a_lower_aim_raises_the_price() -> None:
