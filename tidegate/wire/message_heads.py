@@ -58,7 +58,7 @@ class AnyRequestHead(_AnyHead, Protocol):
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""
 
     def renew_parent(self, parent: bytes) -> bool:
-        """Writes the end of its ``traceparent`` anew: the 16 digits of the parent, ``-`` and those of the flags.
+        """Replaces the end of its ``traceparent``: the 16 digits of the parent, ``-`` and those of the flags.
         Returns False if there is none of version 00 at a known place: then it is removed, as by ``take_trace``."""
 
     def without_trace(self) -> Self:

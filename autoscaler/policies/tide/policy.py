@@ -228,7 +228,7 @@ class TidePolicy:
         if is_counted:
             there = max(base, cover)
             if is_quiet and not any(each.seen.ready for each in usable):
-                there = 0.0  # A cover that starts helps nobody yet.
+                there = 0.0  # A cover that starts does not serve yet.
             expected = 0.0 if self._expectation is None else self._expectation.late(there / unit)
             self._price.update(arrivals, late, expected, self._aim)
         base, drain = self._drained(observation, capacity, base, step, start_s, now)

@@ -4,7 +4,7 @@ seldom used.
 For each length of the present silence, in quarters of a factor e, the seconds spent there and the requests that came
 one horizon later are counted, with a half-life of three days. Their ratio is the rate at which requests would be late
 without a replica. A length that was seldom seen counts with one request more, in as long a time as the silence has
-lasted, or as one takes on average: after an hour of silence nobody expects a request within seconds.
+lasted, or as one takes on average: after an hour of silence no request is expected within seconds.
 
 Worked example: bursts of 20 requests that come every 10 minutes, and a start that takes 30 s. After a silence of one
 minute nothing has come in all the time that was spent there; after nine minutes 20 requests come in one minute.

@@ -173,7 +173,7 @@ class RequestHead(Fields):
         self.traced = UNSAMPLED
 
     def renew_parent(self, parent: bytes) -> bool:
-        """Writes the end of its ``traceparent`` anew: the 16 digits of the parent, ``-`` and those of the flags.
+        """Replaces the end of its ``traceparent``: the 16 digits of the parent, ``-`` and those of the flags.
         Returns False if there is none of version 00 at a known place: then it is removed, as by ``take_trace``."""
         block, places = self._original, self._places
         if places is None or self._block is not block or b"traceparent" not in places:
