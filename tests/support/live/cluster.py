@@ -71,10 +71,7 @@ class Node:
     def clear(self, space: str) -> None:
         """Deletes a namespace, and ends its Pods at once: the next test finds none of them here."""
         path = f"/api/v1/namespaces/{space}"
-        self.do(lambda api: api.delete(path))
-        for each in self.do(lambda api: api.get(f"{path}/pods"))["items"]:
-            pod = f"{path}/pods/{each['metadata']['name']}"
-            self.do(lambda api, pod=pod: api.delete(pod, grace_s=0))  # type: ignore[misc]
+        self.do(lambda api: _clear(api, path))
         patience = Patience(30.0)
         while left := [each.path for each in self.here() if each.path.startswith(f"{path}/")]:
             assert not patience.is_over, f"waited {patience} for the end of {left}"
@@ -98,6 +95,12 @@ class Node:
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join(30)
             self._loop.close()
+
+
+async def _clear(api: KubernetesApi, path: str) -> None:
+    await api.delete(path)
+    for each in (await api.get(f"{path}/pods"))["items"]:
+        await api.delete(f"{path}/pods/{each['metadata']['name']}", grace_s=0)
 
 
 def path_of(each: Object, space: str | None = None) -> str:
