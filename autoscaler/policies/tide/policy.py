@@ -365,9 +365,9 @@ class TidePolicy:
         since = f"{figure(seconds / 86_400.0)} days" if seconds > 86_400 else f"{seconds} s"
         took = ", ".join(f"{name} {figure(each.median_s)} s" for name, each in self._starts.items() if each.took_s)
         return (
-            f"{since} of load, changes from {self._outlook.rows} levels, in slots of {self._reference.name}",
+            f"over {since}: changes from {self._outlook.rows} levels of load, in slots of {self._reference.name}",
             *((f"a late request is worth {figure(theta)} replica-seconds",) if theta > 0.0 else ()),
-            *((f"a start takes: {took}",) if took else ()),
+            *((f"a replica was seen ready after: {took}",) if took else ()),
         )
 
     @property
@@ -474,6 +474,8 @@ class TidePolicy:
         reasons = []
         if capacity.is_infeasible:
             reasons.append(reason("slo_infeasible"))
+        elif min(lates.hopeless, lates.service.late_alone) > self._aim / AIM:
+            reasons.append(reason("late_alone", f"{figure(100.0 * lates.hopeless)} % of them"))
         if capacity.paced:
             target = f"at a time, for {figure(1e3 * (self._function.sla.per_token_s or 0.0))} ms per output token"
             reasons.append(reason("token_pace", f"{', '.join(capacity.paced)} {target}"))
@@ -483,9 +485,11 @@ class TidePolicy:
             if cover > base:
                 reasons.append(reason("cover", f"{figure(cover)} slots{self._seldom()}"))
         else:
-            late = 100.0 * lates.late(base / capacity.unit, load / capacity.unit)
             seen = f"{figure(level.level)} slots over {figure(level.window_s)} s"
-            reasons.append(reason("level", f"{seen}: on {figure(base)} slots {_percent(late)} is late"))
+            if load > 0.0:
+                late = 100.0 * lates.late(base / capacity.unit, load / capacity.unit)
+                seen += f": on {figure(base)} slots {_percent(late)} is late"
+            reasons.append(reason("level", seen))
         if cover > base and self._expectation is not None and not sizes.is_quiet:
             price, surge = self._price.theta(self._aim), 100.0 * self._expectation.surge
             priced = f"a late request is worth {figure(price)} replica-seconds"

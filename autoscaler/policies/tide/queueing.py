@@ -77,6 +77,14 @@ class Service(msgspec.Struct, frozen=True, gc=False):
         return max(0.0, square / self.mean_s**2 - 1.0)
 
     @property
+    def late_alone(self) -> float:
+        """Share of the requests whose own service is longer than the target, by the normal distribution itself."""
+        return math.fsum(
+            0.5 * share * math.erfc((self.latency_s / (self.first_s or seconds) - 1.0) / (self.cv * math.sqrt(2.0)))
+            for share, seconds in self.sizes
+        )
+
+    @property
     def points(self) -> tuple[tuple[float, float], ...]:
         """(weight, time left for waiting) of every size and node; no time left: the request is late in any case."""
         return tuple(

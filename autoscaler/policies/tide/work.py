@@ -444,13 +444,15 @@ def _slow_down(
     slowed = []
     for each in groups:
         name = each.accelerator
-        curve = curves.get(name)
-        if curve is None or paced.most(name) is None:
+        curve, most = curves.get(name), paced.most(name)
+        if curve is None or most is None:
             continue
-        taken_s = paced.seconds(name, slots[name]) / _mean(curve, shares.items())
+        # Streams that share the replica pass as if one at a time, and yet there are several.
+        streams = max(slots[name], math.floor(min(most, each.limit or 1)))
+        taken_s = paced.seconds(name, streams) / _mean(curve, shares.items())
         curves[name] = tuple([(size, seconds * max(1.0, taken_s)) for size, seconds in curve])
-        if slots[name] < (each.limit or 0):
-            slowed.append(f"{name} {figure(slots[name])} of {each.limit} streams")
+        if streams < (each.limit or 0):
+            slowed.append(f"{name} {figure(streams)} of {each.limit} streams")
     return tuple(slowed)
 
 

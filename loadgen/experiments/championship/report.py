@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from tidegate.autoscaler.policies.registry import names
 from tidegate.loadgen.experiments.championship.fleets import QUANTILE
 from tidegate.loadgen.experiments.championship.row import Failed
 from tidegate.loadgen.experiments.championship.run import ChampionshipResult, ChampionshipRow
@@ -28,6 +29,7 @@ HEAD: Final = (
     "waited",
     "replicas",
 )
+WIDTHS: Final = (6, 8, 4, max(map(len, names())), 9, 7, 7, 9, 8, 6, 10, 8, 8)
 
 
 def record(row: ChampionshipRow) -> dict[str, Any]:
@@ -93,14 +95,12 @@ def keeps(row: ChampionshipRow) -> bool:
 def text(row: ChampionshipRow) -> str:
     """Returns one line of text."""
     cells = cells_of(row)
-    widths = (6, 8, 4, 8, 9, 7, 7, 9, 8, 6, 10, 8, 8)
-    return f"{row.cell.trace:<10}" + " ".join(f"{each:>{width}}" for each, width in zip(cells, widths, strict=False))
+    return f"{row.cell.trace:<10}" + " ".join(f"{each:>{width}}" for each, width in zip(cells, WIDTHS, strict=False))
 
 
 def head() -> str:
     """Returns the line above the rows."""
-    widths = (6, 8, 4, 8, 9, 7, 7, 9, 8, 6, 10, 8, 8)
-    return f"{'trace':<10}" + " ".join(f"{each:>{width}}" for each, width in zip(HEAD, widths, strict=True))
+    return f"{'trace':<10}" + " ".join(f"{each:>{width}}" for each, width in zip(HEAD, WIDTHS, strict=True))
 
 
 def cells_of(row: ChampionshipRow) -> tuple[str, ...]:

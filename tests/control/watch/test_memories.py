@@ -197,7 +197,7 @@ def test_what_was_learnt_is_deleted_and_the_function_goes_on_from_nothing(tmp_pa
         life, wanted = await taught(begin)
         last = life.core.decider.last(wanted.id)
         (said, *_) = await life.memories.unlearn("echo")
-        assert said.startswith("700 s of load")
+        assert said.startswith("over 700 s: changes from ")
         assert not await store.list(PREFIX)
         assert life.learnt(wanted) is None
         assert [each.code for each in life.core._notes[wanted.id]] == ["memory_forgotten"]

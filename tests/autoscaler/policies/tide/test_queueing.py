@@ -82,6 +82,13 @@ def test_what_no_number_of_slots_can_keep_does_not_count() -> None:
     assert slow.base(6.0, ALLOWED, 1.0) < 20.0
 
 
+def test_what_is_late_alone_follows_the_normal_distribution() -> None:
+    sizes = ((0.9, 0.1), (0.1, 0.2))
+    # Two standard deviations above the mean, and half of one below it.
+    assert Service(sizes, 0.25, 0.15).late_alone == pytest.approx(0.9 * 0.02275 + 0.1 * 0.84134, abs=1e-4)
+    assert Service(sizes, 0.25, 0.15, first_s=0.1).late_alone == pytest.approx(0.02275, abs=1e-4)
+
+
 def test_figures_of_a_mix_of_batch_sizes() -> None:
     assert BATCHES.mean_s == pytest.approx(0.247)
     assert BATCHES.cs2 == pytest.approx(((0.7 * 0.01 + 0.2 * 0.0961 + 0.1 * 1.3225) * 1.0225) / 0.247**2 - 1.0)

@@ -43,6 +43,23 @@ def test_a_time_per_output_token_leaves_a_replica_fewer_streams() -> None:
     assert never.is_infeasible
 
 
+def test_streams_that_share_a_replica_are_as_many_as_keep_the_time_per_output_token() -> None:
+    """Alone a stream takes 0.29 s, and as many pass with eight at a time: for waiting that is one after the other."""
+    llm = GroupObservation(
+        "llm", ready=1, price_per_hour=1.0, limit=8, services=((1.0, 0.2),), min_execution_s=0.24,
+        min_execution_occupancy=1.0,
+    )  # fmt: skip
+    pace = ((1.0, 0.010), (8.0, 0.080))
+    rate = GroupTokenRate(tps=1.0, mu_tps=None, first_s=0.05, pace=pace, between=19.0)
+    tokens = TokenRates(lambda_tps=1.0, prompt_tps=1.0, completion_tps=1.0, per_inference=None, groups={"llm": rate})
+    found = Reference(1.0).read(structs.replace(seen(llm), tokens=tokens), {1.0: 1.0}, False, per_token_s=0.050)
+    assert found is not None
+    assert found.unit == 1.0
+    # 45 ms are four streams, each of 0.05 s and 19 tokens of 40 ms.
+    assert found.paced == ("llm 4 of 8 streams",)
+    assert found.service.mean_s == pytest.approx((0.05 + 19 * 0.040) / 4)
+
+
 def test_requests_that_become_heavier_are_so_for_a_group_that_does_not_serve() -> None:
     """Else an idle group seems the quicker one, and all replicas move there to find that it is not."""
     reference = Reference(1.0)

@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
+from tidegate.autoscaler.policies.registry import names
 from tidegate.loadgen.bound.clairvoyant import Bound
-from tidegate.loadgen.experiments.championship.report import html, ranked, record, text
+from tidegate.loadgen.experiments.championship.report import head, html, ranked, record, text
 from tidegate.loadgen.experiments.championship.row import Cell, Failed, Played
 from tidegate.loadgen.experiments.championship.run import ChampionshipResult, ChampionshipRow
 from tidegate.loadgen.experiments.championship.traces import Lengths
@@ -42,6 +45,11 @@ def test_a_record_has_the_cost_over_both_bounds() -> None:
     assert found["cost_over_b0"] == 1.5 and found["cost_over_bq"] == 2.0
     assert found["keeps_sla"] is True and record(CHEAP)["keeps_sla"] is False
     assert (found["trace"], found["groups"], found["start_up_s"], found["seed"]) == ("spike", 1, 30.0, 1)
+
+
+@pytest.mark.parametrize("policy", names())
+def test_the_columns_of_every_policy_stand_below_each_other(policy: str) -> None:
+    assert len(text(row(policy, PLAYED))) == len(head())
 
 
 def test_a_policy_that_cannot_play_is_said() -> None:
