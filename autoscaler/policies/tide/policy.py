@@ -4,13 +4,14 @@ Each second, from the arrivals and what is learnt:
 
 1. *Level*: the load now, and *base*, the least capacity that keeps its late share (``level``, ``queueing``).
 2. *Outlook*: how likely each level is by the time that a replica started now would help, and *cover*, the capacity that
-   is worth its price for what may come (``outlook``, ``cover``).
+   is worth its price for what may come (``outlook``, ``cover``). After a
+   silence the last replica has no base: what requests cost that come then decides (``silence``).
 3. *Drain*: capacity for what waits and cannot be served in time by what runs.
 4. *Hold*: a replica stays as long as starting it again would cost, and nothing changes within what chance explains.
 5. *Mix*: the cheapest replicas over the groups that carry it (``mix``). Others go only once these are ready.
 
-Loads and capacities are in slots of one reference group (``work``). A group without a known service rate is not
-started; without any rate, the requests that wait and run decide.
+Loads and capacities are in slots of one reference group (``work``). One replica of a group without a known
+service rate is tried where the known groups are not enough; without any rate, the requests that wait and run decide.
 """
 
 import math
