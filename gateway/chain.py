@@ -110,6 +110,7 @@ class Chain:
             parts.room, parts.report, self._outliers, parts.errors, forward=self.forward, flush=self.flush
         )
         self._pipelines.serve(self, entry.enter)
+        parts.health.states.serve(self._models_known)
 
     def apply(self, matcher: Matcher) -> None:
         """Works from this route table on."""
@@ -153,6 +154,16 @@ class Chain:
             if router is None:
                 return
         self._admit(ex, state, router, ex.received)
+
+    def _models_known(self, ex: "Exchange") -> None:
+        """A question about models has waited for the states of their replicas."""
+        state: RequestState = ex.context
+        router = state.target.router
+        if router is not None:
+            state.target = state.target.of(self._matcher.current(router))
+        if not self._direct.answers(ex, state, has_waited=True):
+            self._function_known(ex, state)
+        self.flush()
 
     def _model_known(self, ex: "Exchange", model: str | None, asked: "CallRequest | None") -> None:
         """The body has named the model of the request (``read_model``)."""

@@ -123,6 +123,8 @@ class GatewayCore:
             self.resilience.state_changed(replica, self._cold_starts.revision_of(replica), now)
         self.room.heard(replica, message, now)
         self.chain.flush()
+        if type(message) is State:
+            self.health.states.heard(replica, message.state)
 
     def unlinked(self, replica: str) -> None:
         """The channel broke."""
@@ -169,6 +171,7 @@ class GatewayCore:
         self.shadows.sweep(now)
         self.cold_answers.sweep(now)
         self.jobs.sweep(now)
+        self.health.states.sweep(now)
         self.chain.body_gate.sweep()
         if self.room.has_work:
             self.chain.flush()

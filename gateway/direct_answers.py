@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tidegate import headers
 from tidegate.gateway.answers.caller_check import CallerCheck
 from tidegate.gateway.answers.errors import ErrorResponses
-from tidegate.gateway.answers.health import HealthResponder, is_for_callers
+from tidegate.gateway.answers.health import HealthResponder, asked_about, is_for_callers
 from tidegate.gateway.head_fields import HeadFields
 from tidegate.gateway.jobs.reader import JobReader
 from tidegate.gateway.pipelines.metadata import PipelineMetadata
@@ -58,9 +58,10 @@ class DirectAnswers:
         self._table = table
         self._matcher = matcher
 
-    def answers(self, ex: "Exchange", state: RequestState) -> bool:
+    def answers(self, ex: "Exchange", state: RequestState, *, has_waited: bool = False) -> bool:
         """Answers a question about health, models, metadata or a job. Returns False if only a replica can answer.
 
+        One about models may wait for the states of their replicas (``HealthResponder.states``); ``has_waited``: it has.
         The waiting room may have opened channels for it: the caller flushes it.
         """
         if state.target.call is Call.JOB:
@@ -77,9 +78,11 @@ class DirectAnswers:
         if router is not None and router.pipelines is not None and state.target.is_metadata and state.target.model:
             self._metadata.find(router, partial(_respond, ex, state))
             return True
-        found = self._health.answer(
-            state.target, ex.head.path, self._table, self._clock(), is_draining=self.is_draining
-        )
+        if not has_waited:
+            about = asked_about(state.target, self._table)
+            if about and self._health.states.waits(ex, about, self._clock()):
+                return True
+        found = self._health.answer(state.target, ex.head.path, self._table, is_draining=self.is_draining)
         if found is None:
             return False
         status, body = found

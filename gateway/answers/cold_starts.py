@@ -87,6 +87,14 @@ class ColdStarts:
         """Returns whether some replica of the function is ready, as far as the channels show."""
         return any(self._states.get(replica.id) is ReplicaState.READY for replica in _replicas(route))
 
+    def silent(self, route: FunctionRoute) -> list[tuple[str, str]]:
+        """Returns (revision, replica) for each state that the function's status depends on and that this worker does
+        not know."""
+        if self.is_awake(route):
+            return []
+        pairs = ((each.id, one.id) for each in _serving(route) for one in _replicas_of(each))
+        return [(revision, replica) for revision, replica in pairs if replica not in self._states]
+
     def replica_to_ask(self, revision: RevisionRoute) -> ReplicaRoute | None:
         """Returns a replica of the revision, a ready one if the channels show one; None if it has none."""
         replicas = [replica for group in revision.groups for replica in group.replicas]
@@ -115,10 +123,10 @@ class ColdStarts:
         """Returns ``ready``, ``starting``, ``asleep`` or ``failed``, as far as the channels show."""
         if self.is_awake(route):
             return "ready"
-        serving = [revision for revision in route.revisions if revision.percent > 0.0]
+        serving = _serving(route)
         if serving and all(revision.failure is not None for revision in serving):
             return "failed"
-        here = (replica.id for revision in serving for group in revision.groups for replica in group.replicas)
+        here = (replica.id for revision in serving for replica in _replicas_of(revision))
         is_asleep = all(self._states.get(replica) is ReplicaState.DRAINED for replica in here)
         return "asleep" if is_asleep else "starting"
 
@@ -172,5 +180,13 @@ class ColdStarts:
         return f"<ColdStarts {len(self._starts)} seen, {len(self.unanswered)} not answered yet>"
 
 
+def _serving(route: FunctionRoute) -> list[RevisionRoute]:
+    return [revision for revision in route.revisions if revision.percent > 0.0]
+
+
+def _replicas_of(revision: RevisionRoute) -> Iterator[ReplicaRoute]:
+    return (replica for group in revision.groups for replica in group.replicas)
+
+
 def _replicas(route: FunctionRoute) -> Iterator[ReplicaRoute]:
-    return (replica for revision in route.revisions for group in revision.groups for replica in group.replicas)
+    return (replica for revision in route.revisions for replica in _replicas_of(revision))

@@ -11,6 +11,7 @@ from tidegate import __version__
 from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Bind
 from tidegate.gateway.answers.cold_starts import ColdStarts
+from tidegate.gateway.answers.model_states import ModelStates, stages_of
 from tidegate.gateway.routing import openai_paths as openai
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Call, Target, stripped
@@ -66,6 +67,15 @@ def failure_of(router: FunctionRouter) -> str | None:
     can, or may soon."""
     failure = router.failure
     return failure if failure is None or router.access is None else PROTECTED_FAILURE
+
+
+def asked_about(target: Target, table: RouteTable) -> tuple[FunctionRoute, ...]:
+    """Returns the functions whose states a question is about. Empty for any other question."""
+    if target.call is Call.MODELS:
+        return table.functions
+    if target.call in (Call.MODEL, Call.OWN_MODELS) and target.router is not None:
+        return tuple(stages_of(target.router.route, table.functions) or (target.router.route,))
+    return ()
 
 
 def model_list(table: RouteTable) -> tuple[int, bytes]:
@@ -133,39 +143,38 @@ class Copies:
 class HealthResponder:
     """Answers questions about the gateway, a function or a model without starting a replica."""
 
-    __slots__ = ("_cold", "_fetch_metadata", "_room", "copies")
+    __slots__ = ("_cold", "_fetch_metadata", "copies", "states")
 
     def __init__(self, cold: ColdStarts, room: WaitingRoom, fetch_metadata: Callable[[str, str, str], None]) -> None:
         """``fetch_metadata(revision, address, path)`` makes a copy of model metadata, in the background."""
         self._cold = cold
-        self._room = room
         self._fetch_metadata = fetch_metadata
+        self.states = ModelStates(cold, room)
         self.copies = Copies()
 
     def answer(
-        self, target: Target, path: bytes, table: RouteTable, now: float, *, is_draining: bool
+        self, target: Target, path: bytes, table: RouteTable, *, is_draining: bool
     ) -> tuple[int, bytes] | None:
         """Returns status and body; None if only a replica can answer.
 
-        May open channels to replicas, so that they report whether they are ready: flush the room afterwards.
+        A question about the states of models (:func:`asked_about`) has waited for them by now (``states``).
         """
         call, router = target.call, target.router
         if router is None:
             if call is Call.MODELS:
-                return openai.model_list(table.functions, self._cold.status)
+                return openai.model_list(table.functions, self.states.status_of(table.functions))
             return model_list(table) if call is Call.MODEL_LIST else server_answer(call, is_draining)
         route = router.route
         if call is Call.MODEL:
-            for revision in route.revisions:
-                self._room.open_channels(revision.id, now)
-            return openai.model_object(target.model, route, self._cold.status)
+            return openai.model_object(target.model, route, self.states.status_of(table.functions))
         awake = self._cold.is_awake(route)
         if call is Call.OWN_MODELS:
             if awake:
                 return None
+            status_of = self.states.status_of(table.functions)
             if target.model:
-                return openai.model_object(target.model, route, self._cold.status)
-            return openai.model_list((route,), self._cold.status)
+                return openai.model_object(target.model, route, status_of)
+            return openai.model_list((route,), status_of)
         if call is Call.METADATA:
             return None if awake else self._copy(target, path)
         if (

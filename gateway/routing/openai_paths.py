@@ -5,7 +5,8 @@
 is part of the surface. The model in the body names the function of a request (``openai_body.py``).
 
 ``GET /v1/models`` and ``/v1/models/NAME`` are answered from the route table and start no replica. Their objects have
-OpenAI's keys and V1's (``models``; ``name`` and ``ready``) beside each other, so that clients of both read them.
+OpenAI's keys and V1's (``models``; ``name`` and ``ready``) beside each other, so that clients of both read them. A
+model is ready by V1 where a request for it is served, if need be after a start: it has not failed.
 """
 
 import json

@@ -265,8 +265,8 @@ def test_answers_say_how_long_a_start_was_waited_for() -> None:
 def test_questions_for_the_status_listen_to_the_replicas_and_wake_none() -> None:
     at = Door(table(1, ONE, protocol="openai"))
     status = ask(at, {}, line="GET /openai/v1/models/m")
+    at.starting(ONE)
     assert json.loads(status.answer)["status"] == "starting"
     assert at.activations() == []
-    at.core.linked(ONE.id)
     at.ready(ONE, 1)
     assert json.loads(ask(at, {}, line="GET /v1/models/m").answer)["status"] == "ready"
