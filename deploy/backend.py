@@ -185,6 +185,11 @@ class Backend(Protocol):
         UnknownReplicaError."""
         ...
 
+    def sleep_refusal(self, accelerator: Accelerator) -> str | None:
+        """Returns why no replica on this accelerator can fall asleep, for people. None if one can; :meth:`sleep` may
+        still refuse one."""
+        ...
+
     async def revive(self, replica_id: str) -> bool:
         """Revokes a drain, or wakes a sleeping replica on a free unit. Returns False if the stop is recorded already,
         the replica neither drains nor sleeps, or no unit is free."""

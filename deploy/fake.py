@@ -186,10 +186,14 @@ class FakeBackend:
         """See the protocol."""
         fake = self._find(replica_id)
         kind = self._ledger.kind(fake.status.accelerator)
-        if self._closing or fake.status.state is not ReplicaState.READY or kind.kind is AcceleratorKind.NVIDIA:
+        if self._closing or fake.status.state is not ReplicaState.READY or self.sleep_refusal(kind) is not None:
             raise SleepRefusedError(f"{replica_id} is {fake.status.state.value} on {kind.name}")
         fake.falls_asleep = True
         self._drain(fake)
+
+    def sleep_refusal(self, accelerator: Accelerator) -> str | None:
+        """See the protocol."""
+        return "a device keeps its memory" if accelerator.kind is AcceleratorKind.NVIDIA else None
 
     async def revive(self, replica_id: str) -> bool:
         """See the protocol."""

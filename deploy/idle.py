@@ -159,8 +159,9 @@ class IdleStates:
         states = self.states(replica.revision, kind, replica.held_bytes)
         return min(LONGEST_S, kept_s(states[1], states, stakes))
 
-    def words(self, revision: str, kind: Accelerator, stakes: Stakes) -> str | None:
-        """Returns the states with their figures, for people. None before the first start was measured."""
+    def words(self, revision: str, kind: Accelerator, stakes: Stakes, refusal: str | None = None) -> str | None:
+        """Returns the states with their figures, for people. None before the first start was measured. ``refusal``: why
+        no replica sleeps on this accelerator (``Backend.sleep_refusal``)."""
         if (revision, kind.name) not in self._starts:
             return None
         states = self.states(revision, kind)
@@ -168,7 +169,7 @@ class IdleStates:
         start = f"a start takes {_time(gone.ready_s)}"
         if stakes.of(gone.ready_s) - stakes.of(asleep.ready_s) < LEAST_SAVED_S:
             return f"{start}: surplus ones end, as sleep would save less than {LEAST_SAVED_S:g} s"
-        if (why := self._refused.get((revision, kind.name))) is not None:
+        if (why := refusal or self._refused.get((revision, kind.name))) is not None:
             return f"{start}: surplus ones end ({why})"
         if (revision, kind.name) not in self._held:
             return f"{start}: surplus ones sleep"

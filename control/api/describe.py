@@ -286,7 +286,8 @@ class FunctionViews:
         if device is None:
             return None
         late_s = self._autoscaler.decider.late_price_s(tracked.id)
-        return self._states.words(tracked.id, device, stakes_of(tracked.record.revision.function, late_s))
+        stakes = stakes_of(tracked.record.revision.function, late_s)
+        return self._states.words(tracked.id, device, stakes, self._world.backend.sleep_refusal(device))
 
     def _rate(self, revision_id: str, group: GroupObservation) -> tuple[float | None, RateSource | None]:
         learnt = self._autoscaler.mu_ips(revision_id, group.accelerator)

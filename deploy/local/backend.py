@@ -230,6 +230,10 @@ class LocalBackend:
         """See the protocol."""
         self._lifecycle.sleep(self._registry.find(replica_id))
 
+    def sleep_refusal(self, accelerator: Accelerator) -> str | None:
+        """See the protocol."""
+        return self._lifecycle.sleep_refusal(accelerator)
+
     async def revive(self, replica_id: str) -> bool:
         """See the protocol."""
         return await self._lifecycle.revive(replica_id)

@@ -31,7 +31,7 @@ from tidegate.deploy.local.fixed_ports import FixedPorts, lost_port, port_hint
 from tidegate.deploy.local.fork_servers import ForkServers
 from tidegate.deploy.local.limits.cpu_quota import CpuQuotas
 from tidegate.deploy.local.limits.memory import MemoryLimits, above_limit, amount
-from tidegate.deploy.local.limits.pauses import Pauses
+from tidegate.deploy.local.limits.pauses import Pauses, refusal_on
 from tidegate.deploy.local.proc import listening_ports, set_affinity
 from tidegate.deploy.local.processes import Child, Exit, ProcessTable, SpawnError, Warn
 from tidegate.deploy.local.records import ReplicaDetails
@@ -376,15 +376,19 @@ class LocalLifecycle:
 
     def sleep(self, replica: LocalReplica) -> None:
         """Orders a replica to drain and fall asleep. Raises SleepRefusedError."""
-        why = self._pauses.refusal(replica)
-        if self.is_closing or not self._host.sleeps:
-            why = "the backend is closing" if self.is_closing else "servers.sleep is false"
+        why = self.sleep_refusal(replica.accelerator) or self._pauses.refusal(replica)
+        if self.is_closing:
+            why = "the backend is closing"
         elif self._ports.is_wanted(replica.details.port):
             why = f"a server requires its port {replica.details.port}"
         if why is not None:
             raise SleepRefusedError(f"{replica.id} does not fall asleep: {why}")
         self.remove(replica)
         replica.falls_asleep = True
+
+    def sleep_refusal(self, accelerator: Accelerator) -> str | None:
+        """Returns why no replica on this accelerator can fall asleep. None if one can."""
+        return refusal_on(accelerator) if self._host.sleeps else "servers.sleep is false"
 
     def spare_memory(self) -> None:
         """Ends a sleeping replica where the machine is short of memory."""

@@ -348,7 +348,9 @@ def test_a_replica_sleeps_off_its_unit_and_wakes_on_a_free_one(play: Callable[[S
             await backend.sleep(A)
         except SleepRefusedError:
             assert all(is_state(bench, each, ReplicaState.READY)() for each in (A, B)), "it goes on as it was"
+            assert backend.sleep_refusal(backend.devices()[0]), "it is known beforehand"
             return
+        assert backend.sleep_refusal(backend.devices()[0]) is None
         await bench.until(is_state(bench, A, ReplicaState.ASLEEP))
         assert backend.room(revision())["cpu-1core"].free == 1
         with pytest.raises(SleepRefusedError):

@@ -115,6 +115,8 @@ def test_the_states_are_said_with_their_figures() -> None:
 def test_where_the_backend_lets_no_replica_sleep_surplus_ones_are_not_said_to() -> None:
     states = IdleStates()
     states.observe([replica()])
+    said = states.words("f-00001", CPU, NO_PRICE, "a Pod holds its cores until it is deleted")
+    assert said == "a start takes 3 s: surplus ones end (a Pod holds its cores until it is deleted)"
     states.refused(replica(), "servers.sleep is false")
     assert states.words("f-00001", CPU, NO_PRICE) == "a start takes 3 s: surplus ones end (servers.sleep is false)"
     states.observe([replica(state=ReplicaState.ASLEEP, asleep_at=1.0, held_bytes=1)])

@@ -253,9 +253,13 @@ class KubernetesBackend:
         return replica.status
 
     async def sleep(self, replica_id: str) -> None:
-        """See the protocol. A Pod holds what it requests until it is deleted, so that a pause would free nothing."""
-        self._registry.find(replica_id)
-        raise SleepRefusedError(f"{replica_id}: a Pod holds its cores until it is deleted")
+        """See the protocol."""
+        kind = self._ledger.kind(self._registry.find(replica_id).status.accelerator)
+        raise SleepRefusedError(f"{replica_id}: {self.sleep_refusal(kind)}")
+
+    def sleep_refusal(self, accelerator: Accelerator) -> str | None:
+        """See the protocol. A pause would free nothing."""
+        return f"a Pod holds its {'cores' if accelerator.kind is AcceleratorKind.CPU else 'device'} until it is deleted"
 
     async def configure(self, replica_id: str, batching: Batching) -> ReplicaStatus:
         """See the protocol. The model server of a Pod listens on its loopback address alone, so that its batches

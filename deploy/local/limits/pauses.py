@@ -24,7 +24,7 @@ from tidegate.deploy.local.proc import session_members, set_affinity, shared_onc
 from tidegate.deploy.local.records import ReplicaDetails
 from tidegate.deploy.local.registry import ReplicaRegistry
 from tidegate.deploy.local.replica import LocalReplica
-from tidegate.deploy.placement.ledger import AcceleratorKind, Ledger, NoRoomError, demand_of
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Ledger, NoRoomError, demand_of
 from tidegate.records.replica_state import ReplicaState
 
 SPARE: Final = 0.1
@@ -48,8 +48,6 @@ class Pauses:
             return f"it is {status.state.value}"
         if replica.borrowed:
             return "it has borrowed cores"
-        if replica.accelerator.kind is AcceleratorKind.NVIDIA:
-            return "a paused process keeps the memory of its device, which another replica may need"
         return None
 
     def pause(self, replica: LocalReplica) -> None:
@@ -117,6 +115,13 @@ class Pauses:
 
     def __repr__(self) -> str:
         return f"<Pauses of {self._registry!r}>"
+
+
+def refusal_on(accelerator: Accelerator) -> str | None:
+    """Returns why no replica on this accelerator can fall asleep. None if one can."""
+    if accelerator.kind is AcceleratorKind.NVIDIA:
+        return "a paused process keeps the memory of its device, which another replica may need"
+    return None
 
 
 def is_short(lines: Iterable[str], bounds: Iterable[tuple[int, int]] = ()) -> bool:

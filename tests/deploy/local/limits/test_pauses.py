@@ -1,10 +1,12 @@
 """When memory is short: by the machine's own figures, and by the limit of a container."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tests.deploy.local.limits.test_cpu_quota import machine
 from tidegate.deploy.local.limits.cgroups import memory_bounds
-from tidegate.deploy.local.limits.pauses import is_short
+from tidegate.deploy.local.limits.pauses import is_short, refusal_on
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 
 
 def test_a_machine_is_short_of_memory_below_a_tenth() -> None:
@@ -41,3 +43,9 @@ def test_a_container_may_see_its_own_group_as_the_root_of_version_1(tmp_path: Pa
     proc = machine(tmp_path, "cgroup ROOT/memory cgroup rw,memory 0 0\n", "4:memory:/docker/1234\n")
     assert memory_bounds(proc) == [(1000, 600)]
     assert memory_bounds(tmp_path / "absent") == []
+
+
+def test_a_replica_on_a_device_is_known_to_sleep_never() -> None:
+    cpu = Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=1, memory_bytes=1000, cores=1)
+    assert refusal_on(cpu) is None
+    assert "memory of its device" in str(refusal_on(replace(cpu, kind=AcceleratorKind.NVIDIA)))
