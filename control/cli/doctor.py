@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
 from tidegate.control.cli.common import (
     EXIT_FAILED,
     JsonOption,
@@ -56,24 +57,20 @@ def doctor(
     control_listen: Annotated[
         str | None, typer.Option(help="Address of the API to check (default: the settings').")
     ] = None,
-    context: Annotated[
-        str | None, typer.Option(help="Check a cluster by this context of kubeconfig, in the place of this machine.")
-    ] = None,
-    namespace: Annotated[
-        str | None, typer.Option(help="Namespace to check in the cluster (default: the context's).")
-    ] = None,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Check this machine, and what `tidegate.toml` here would start on it: interpreter, event loop, sockets,
     accelerators, ports, certificate, store, tenants, state directory, leftovers. With --context: what a cluster has
-    and lacks."""
-    if context is None:
+    and lacks. Exit code 1: something that is needed does not work (bad)."""
+    if check(context, namespace, state=state, listen=listen, control_listen=control_listen) is None:
         findings = list(examine(state_directory(state), listen, control_listen))
     else:
         import asyncio
 
-        findings = asyncio.run(examine_cluster(context, namespace))
+        findings = asyncio.run(examine_cluster(context or "", namespace))
     if json:
         print_json(findings)
     else:

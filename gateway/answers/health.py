@@ -152,9 +152,7 @@ class HealthResponder:
         self.states = ModelStates(cold, room)
         self.copies = Copies()
 
-    def answer(
-        self, target: Target, path: bytes, table: RouteTable, *, is_draining: bool
-    ) -> tuple[int, bytes] | None:
+    def answer(self, target: Target, path: bytes, table: RouteTable, *, is_draining: bool) -> tuple[int, bytes] | None:
         """Returns status and body; None if only a replica can answer.
 
         A question about the states of models (:func:`asked_about`) has waited for them by now (``states``).

@@ -123,6 +123,7 @@ def doctor(live: Deployment, space: str, code: int, config: Path | None = None) 
 
 def test_doctor_says_what_a_cluster_lacks(live: Deployment, node: Node) -> None:
     space = namespace_of(live)
+    node.do(install_resources)
     found = doctor(live, space, 0)
     assert found["API server"].startswith("ok: Kubernetes v1.")
     assert found["rights"] == f"ok: all that are needed in namespace {space}"

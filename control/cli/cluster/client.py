@@ -116,7 +116,7 @@ class Cluster:
         return found
 
     def _lacking(self, kind: str, error: RefusedError) -> ClusterError:
-        how = "the chart installs the resources, `tidegate doctor --context` says what is there"
+        how = "the chart installs the resources; `tidegate doctor --context` says what is missing, and the command for it"
         if str(error).startswith("namespaces "):
             how = f"make it first (kubectl create namespace {self.namespace})"
         return ClusterError(f"{PLURALS[kind]} in namespace {self.namespace}: {error}; {how}")

@@ -94,17 +94,12 @@ async def _version(api: KubernetesApi) -> tuple[Answer, str]:
 
 
 async def _resources(api: KubernetesApi) -> tuple[Answer, str]:
-    try:
-        listed = await api.get(f"/apis/{API_VERSION}")
-    except ClusterError:
-        listed = {}
+    listed = await found_object(api, f"/apis/{API_VERSION}") or {}
     there = {each["name"] for each in listed.get("resources", [])}
     missing = [name for name in ("functions", "pipelines") if name not in there]
     if missing:
-        return (
-            Answer.LACKS_LITTLE,
-            f"no {' and '.join(missing)}: manifests come by `tidegate deploy` alone ({_INSTALL})",
-        )
+        without = "neither kubectl nor a command with --context deploys"
+        return Answer.LACKS, f"no {' and '.join(missing)} of {API_VERSION}: {without} (install them: {_INSTALL})"
     return Answer.HAS, f"Function and Pipeline of {API_VERSION}"
 
 

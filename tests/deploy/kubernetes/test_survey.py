@@ -4,8 +4,10 @@ rest."""
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from tidegate.deploy.kubernetes.process.api import KubernetesApi, RefusedError
-from tidegate.deploy.kubernetes.process.survey import Answer, survey
+from tidegate.deploy.kubernetes.process.survey import Answer, Surveyed, survey
 
 
 class Guarded:
@@ -25,12 +27,47 @@ class Guarded:
         return await self.get(path)
 
 
-def test_the_gpus_of_the_nodes_are_said_where_resource_claims_are_not_seen() -> None:
-    async def ask() -> dict[str, tuple[Answer, str]]:
-        found = survey(cast(KubernetesApi, Guarded()), "models")
-        return {each.subject: (each.answer, each.text) async for each in found}
+class Bare(Guarded):
+    """An API server without Tidegate's resources, or with one of them."""
 
-    answer, text = asyncio.run(ask())["GPUs"]
-    assert answer is Answer.LACKS_LITTLE
+    def __init__(self, *there: str) -> None:
+        self._there = there
+
+    async def get(self, path: str) -> dict[str, Any]:
+        if path != "/apis/tidegate.dev/v1alpha1":
+            return {"items": [], "metadata": {}, "status": {"allowed": True}}
+        if not self._there:
+            raise RefusedError(404, "NotFound", "the server could not find the requested resource")
+        return {"resources": [{"name": name} for name in self._there]}
+
+
+@pytest.mark.parametrize(
+    ("there", "answer", "begin"),
+    [
+        ((), Answer.LACKS, "no functions and pipelines of tidegate.dev/v1alpha1: "),
+        (("functions", "functions/status"), Answer.LACKS, "no pipelines of "),
+        (("functions", "pipelines"), Answer.HAS, "Function and Pipeline of "),
+    ],
+)
+def test_a_cluster_without_the_resources_lacks_what_is_needed(there: tuple[str, ...], answer: Answer, begin: str) -> None:
+    found = found_by(Bare(*there))["resources"]
+    assert found.answer is answer
+    assert found.text.startswith(begin)
+    if answer is Answer.LACKS:
+        assert found.text.endswith("kubectl apply --server-side -f deploy/kubernetes/chart/resources)")
+    assert found_by(Guarded())["resources"].answer is Answer.LACKS, "it cannot be seen"
+
+
+def found_by(api: Guarded) -> dict[str, Surveyed]:
+    async def ask() -> dict[str, Surveyed]:
+        return {each.subject: each async for each in survey(cast(KubernetesApi, api), "models")}
+
+    return asyncio.run(ask())
+
+
+def test_the_gpus_of_the_nodes_are_said_where_resource_claims_are_not_seen() -> None:
+    found = found_by(Guarded())["GPUs"]
+    assert found.answer is Answer.LACKS_LITTLE
+    text = found.text
     assert text.startswith("no node has nvidia.com/gpu: only CPU kinds can run here; devices of ")
     assert text.endswith("claims are not seen: /apis/resource.k8s.io/v1/resourceslices is forbidden")

@@ -21,7 +21,7 @@ LIST, ONE_MODEL, OF_FUNCTION = "GET /v1/models", "GET /openai/v1/models/m", "GET
 
 def said(asked: FakeExchange) -> tuple[str, bool]:
     document: dict[str, Any] = json.loads(asked.answer)
-    (model,) = document["data"] if "data" in document else [document]
+    (model,) = document.get("data", [document])
     return model["status"], model["ready"]
 
 
