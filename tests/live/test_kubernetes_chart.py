@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,23 @@ def test_helm_renders_what_the_project_renders(tmp_path: Path, values: dict[str,
     assert objects(helm("template", "tidegate", str(CHART), "-n", SPACE, *flags, home=tmp_path)) == rendered(values)
 
 
+LATER = ("gateways", "storeName", "webhook", "monitoring")
+"""Values that the first chart did not have, beside ``service.url``."""
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda values: ",".join(values) or "defaults")
+def test_what_a_release_of_the_first_chart_lacks_takes_its_default(tmp_path: Path, values: dict[str, Any]) -> None:
+    """`helm upgrade --reuse-values` gives the chart the values of the release before in the place of values.yaml."""
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    first = yaml.safe_load((chart / "values.yaml").read_text())
+    del first["service"]["url"]
+    kept = {key: value for key, value in first.items() if key not in LATER}
+    (chart / "values.yaml").write_text(yaml.safe_dump(kept))
+    flags = set_flags(values)
+    assert objects(helm("template", "tidegate", str(chart), "-n", SPACE, *flags, home=tmp_path)) == rendered(values)
+
+
 def test_helm_finds_nothing_wrong(tmp_path: Path) -> None:
     assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", str(CHART), home=tmp_path)
 
@@ -63,7 +81,6 @@ def test_helm_finds_nothing_wrong(tmp_path: Path) -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"imag": "x"}, "imag"),
     ({"image": ""}, "/image"),
-    ({"storeName": None}, "storeName"),
     ({"storeName": "Blue"}, "/storeName"),
     ({"accelerators": []}, "/accelerators"),
     ({"accelerators": [{"name": "t4", "kind": "nvidia", "count": 0, "memory": "16Gi"}]}, "/accelerators/0/count"),
@@ -89,7 +106,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"webhook": {"clusterIssuer": "company"}}, "/webhook/certManager"),
     ({"webhook": {"replicas": 0}}, "/webhook/replicas"),
     ({"monitoring": {"namespace": ""}}, "/monitoring/namespace"),
-    ({"monitoring": {"podMonitor": None}}, "/monitoring"),
     ({"monitoring": {"podMonitor": {"interval": "often"}}}, "/monitoring/podMonitor/interval"),
     ({"monitoring": {"podMonitor": {"interval": "0s"}}}, "/monitoring/podMonitor/interval"),
     ({"monitoring": {"podMonitor": {"interval": "1ms"}}}, "/monitoring/podMonitor/interval"),

@@ -1,7 +1,8 @@
 """Renders the chart as Helm does, for the plain YAML beside it: ``make docs`` needs no Helm.
 
 It knows the part of Helm's templates that the chart uses, and refuses the rest: values, ``if`` and ``else``,
-``.Files.Get``, and a few functions. A test compares it with ``helm template``.
+``.Files.Get``, and a few functions. What fills in absent values (``_defaults.tpl``) has nothing to do here. A test
+compares it with ``helm template``.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ import yaml
 
 _ACTION: Final = re.compile(r"\{\{(-?) *(.*?) *(-?)\}\}")
 _FIELD: Final = re.compile(r"\.[A-Za-z]+(?:\.[A-Za-z]+)*")
+_FILLED: Final = 'include "tidegate.defaults" .'
 _WORD: Final = re.compile(r'"[^"]*"|\S+')
 
 
@@ -32,7 +34,7 @@ def render(folder: Path, namespace: str, values: Mapping[str, Any] | None = None
         "Chart": {"AppVersion": about["appVersion"], "Version": about["version"]},
     }
     templates = sorted((folder / "templates").iterdir())
-    return {path.name: _Template(path, folder, facts).text() for path in templates}
+    return {path.name: _Template(path, folder, facts).text() for path in templates if path.name[0] != "_"}
 
 
 def merged(stated: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +68,7 @@ class _Template:
                 if len(shown) == 1:
                     raise ChartError(f"{self._path.name}: an end without its if")
                 shown.pop()
-            elif action and all(shown):
+            elif action and action != _FILLED and all(shown):
                 found.append(str(self._value(action)))
         if len(shown) > 1:
             raise ChartError(f"{self._path.name}: an if without its end")

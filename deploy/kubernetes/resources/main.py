@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from tidegate.deploy.kubernetes.resources.admission import epoch_policy, injected_policy, replica_policy
 from tidegate.deploy.kubernetes.resources.chart import render
 from tidegate.deploy.kubernetes.resources.definitions import definitions, policies
@@ -40,6 +42,12 @@ def files() -> dict[str, str]:
     return {name: _HEAD + text for name, text in found.items()}
 
 
+def defaults(chart: Path) -> str:
+    """Returns the values of the chart for its templates, which cannot read ``values.yaml`` itself."""
+    head = "# Made by `make docs` from values.yaml: change that. Templates take from here what the values lack.\n"
+    return head + dump(yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8")))
+
+
 def plain(chart: Path) -> str:
     """Returns what the chart installs in one namespace with its own values."""
     rendered = render(chart, NAMESPACE)
@@ -59,6 +67,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files().items():
         (folder / name).write_text(text, encoding="utf-8")
+    (chart / "defaults.yaml").write_text(defaults(chart), encoding="utf-8")
     (chart.parent / "tidegate.yaml").write_text(plain(chart), encoding="utf-8")
     (chart.parent / WEBHOOK).write_text(plain_webhook(chart), encoding="utf-8")
 

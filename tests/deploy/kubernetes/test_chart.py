@@ -11,7 +11,7 @@ import yaml
 from tidegate.deploy.devices.declared import KEYS
 from tidegate.deploy.kubernetes.pods.template import INJECT
 from tidegate.deploy.kubernetes.resources.chart import ChartError, render
-from tidegate.deploy.kubernetes.resources.main import files, plain, plain_webhook
+from tidegate.deploy.kubernetes.resources.main import defaults, files, plain, plain_webhook
 from tidegate.deploy.kubernetes.webhook.main import arguments
 from tidegate.deploy.kubernetes.webhook.process.rotation import WEBHOOK, secret_of
 from tidegate.deploy.placement.ledger import AcceleratorKind
@@ -242,18 +242,43 @@ def test_the_schema_has_every_value_and_no_other() -> None:
     assert values.keys() == schema["properties"].keys()
     known = properties(schema)
     assert keys(values, known) == known
-    assert schema["additionalProperties"] is False
-    all_required(schema)
+    all_closed(schema)
 
 
-def all_required(schema: dict[str, Any]) -> None:
-    """A value that is set to null is refused by its name, before a template reads it."""
-    if "required" in schema:
-        assert schema["required"] == list(schema["properties"])
+def all_closed(schema: dict[str, Any]) -> None:
+    """A key that is misspelt is refused by its name."""
+    if "properties" in schema:
         assert schema["additionalProperties"] is False
     for each in schema.get("properties", {}).values():
-        assert "required" in each or "properties" not in each
-        all_required(each)
+        all_closed(each)
+
+
+FIRST = {
+    "": ["image", "accelerators", "settings", "resources", "state", "service", "clusterResources", "networkPolicy"],
+    "state": ["size", "storageClass", "keep"],
+    "service": ["type", "port"],
+    "networkPolicy": ["enabled"],
+}
+"""The values of the first chart. `helm upgrade --reuse-values` of its release has these and no other."""
+
+
+def test_no_value_is_required_that_the_first_chart_did_not_have() -> None:
+    """Those that it had are refused by their names when they are set to null; the others have their defaults then."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    found = {"": schema["required"]}
+    found |= {key: each["required"] for key, each in schema["properties"].items() if "required" in each}
+    assert found == FIRST
+    inner = [one for each in schema["properties"].values() for one in each.get("properties", {}).values()]
+    assert not any("required" in each for each in inner)
+
+
+def test_the_templates_take_absent_values_from_a_copy_of_the_defaults() -> None:
+    """``make docs`` writes it. Helm gives templates no ``values.yaml``."""
+    assert (CHART / "defaults.yaml").read_text(encoding="utf-8") == defaults(CHART)
+    assert yaml.safe_load(defaults(CHART)) == yaml.safe_load((CHART / "values.yaml").read_text())
+    first = '{{- include "tidegate.defaults" . -}}'
+    texts = {path.name: path.read_text() for path in (CHART / "templates").iterdir() if path.name[0] != "_"}
+    assert [name for name, text in texts.items() if text.splitlines()[0] != first] == []
 
 
 def test_accelerators_of_the_values_are_those_that_tidegate_reads() -> None:
@@ -289,6 +314,7 @@ def test_the_memory_of_an_accelerator_is_written_as_tidegate_reads_it(number: st
         ("a:\n  {{- if .Values.a.none }}\n  b\n  {{- else }}\n  d\n  {{- end }}\nc", "a:\n  d\nc"),
         ("{{ .Release.Namespace }} {{ .Chart.AppVersion }}", "there 4"),
         ("a:\n  {{- toYaml .Values.a.list | nindent 2 }}\n", "a:\n  - 1\n  - x: y\n"),
+        ('{{- include "tidegate.defaults" . -}}\na', "a"),
         ("{{ toJson .Values.a.list }}", '[1,{"x":"y"}]'),
     ],
 )
