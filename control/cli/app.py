@@ -7,7 +7,8 @@ import typer
 
 from tidegate.control.cli import deploy, doctor, invoke, job, replay, show, tenants, traffic
 from tidegate.control.cli import up as process
-from tidegate.control.cli.common import JsonOption, StateOption, connect, exit_codes, print_json
+from tidegate.control.cli.cluster.elsewhere import in_control_process
+from tidegate.control.cli.common import JsonOption, StateOption, connect, guarded, print_json
 from tidegate.control.cli.demo import command as demo
 from tidegate.control.cli.develop import dev, init
 from tidegate.control.cli.experiment import command as experiment
@@ -84,18 +85,19 @@ def root(
     del version  # its callback has printed and left
 
 
-@app.command("version")
 def show_version(state: StateOption = None, json: JsonOption = False) -> None:
     """Print the version of this program, and of the deployment that runs."""
     from tidegate.control.sdk import NotRunningError
 
-    with exit_codes():
-        try:
-            with connect(state) as tidegate:
-                running: str | None = tidegate.status().version
-        except NotRunningError:
-            running = None
-        if json:
-            print_json({"program": _version(), "deployment": running})
-        else:
-            print(f"tidegate    {_version()}\ndeployment  {running or 'none runs here'}")
+    try:
+        with connect(state) as tidegate:
+            running: str | None = tidegate.status().version
+    except NotRunningError:
+        running = None
+    if json:
+        print_json({"program": _version(), "deployment": running})
+    else:
+        print(f"tidegate    {_version()}\ndeployment  {running or 'none runs here'}")
+
+
+app.command("version")(guarded(in_control_process(show_version)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from tidegate.control.cli.cluster.elsewhere import in_control_process
 from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
 from tidegate.control.cli.common import (
     AWAITED_S,
@@ -203,10 +204,10 @@ def resize(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("resize")(guarded(resize))
+    app.command("resize")(guarded(in_control_process(resize)))
     app.command("deploy", cls=GroupedCommand)(deploy)
     app.command("delete")(guarded(delete))
-    app.command("forget")(guarded(forget))
+    app.command("forget")(guarded(in_control_process(forget)))
 
 
 def deployed_view(

@@ -129,9 +129,9 @@ def examine(directory: "StateDirectory", listen: str | None, control_listen: str
     if not running:
         addresses = (listen or str(settings.gateway.listen), control_listen or str(settings.control.listen))
         checks += [(f"port {address}", lambda address=address: _port(address, directory)) for address in addresses]  # type: ignore[misc]
-    for name, check in checks:
+    for name, examined in checks:
         try:
-            verdict, text = check()
+            verdict, text = examined()
         except Exception as error:  # a broken check must not hide the others
             verdict, text = CheckVerdict.BAD, f"{type(error).__name__}: {error}"
         yield Finding(name, verdict, text)

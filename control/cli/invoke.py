@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.control.cli.cluster.elsewhere import in_control_process
 from tidegate.control.cli.common import (
     EXIT_FAILED,
     JsonOption,
@@ -76,7 +77,7 @@ def invoke(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("invoke")(guarded(invoke))
+    app.command("invoke")(guarded(in_control_process(invoke)))
 
 
 def _invoke_http(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.control.cli.cluster.elsewhere import in_control_process
 from tidegate.control.cli.common import (
     JsonOption,
     StateOption,
@@ -48,7 +49,7 @@ def job(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("job")(guarded(job))
+    app.command("job")(guarded(in_control_process(job)))
 
 
 def print_new_job(

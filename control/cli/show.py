@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.control.cli.cluster.elsewhere import in_control_process
 from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
 from tidegate.control.cli.common import (
     EXIT_FAILED,
@@ -93,7 +94,8 @@ def list_functions(
         from tidegate.control.cli.cluster import commands
 
         as_json = json or output is ListFormat.JSON
-        commands.show_all(context or "", namespace, json=as_json, names=output is ListFormat.NAME)
+        as_yaml, as_names = output is ListFormat.YAML, output is ListFormat.NAME
+        commands.show_all(context or "", namespace, as_json=as_json, as_yaml=as_yaml, as_names=as_names)
         return
     with connect(state) as tidegate:
         functions = tidegate.list()
@@ -161,16 +163,10 @@ def explain(
     log: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Read a decision log, such as one of a simulation.")
     ] = None,
-    context: ContextOption = None,
-    namespace: NamespaceOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Say why a function has as many replicas as it has."""
-    if check(context, namespace, state=state) is not None:
-        from tidegate.control.cli.cluster import commands
-
-        raise commands.explain(context or "", namespace, name)
     count = DECISIONS if last is None else last
     if log is not None:
         _explain_log(log, name, count, json)
@@ -189,7 +185,7 @@ def explain(
 def register(app: typer.Typer) -> None:
     app.command("list")(guarded(list_functions))
     app.command("status")(guarded(status))
-    app.command("explain")(guarded(explain))
+    app.command("explain")(guarded(in_control_process(explain)))
 
 
 def _explain_log(log: Path, name: str, last: int, json: bool) -> None:

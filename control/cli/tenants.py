@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tidegate.control.cli.cluster.elsewhere import in_control_process
 from tidegate.control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def tenant_key(json: JsonOption = False) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("tenants")(guarded(tenants))
+    app.command("tenants")(guarded(in_control_process(tenants)))
     app.command("tenant-key")(guarded(tenant_key))
 
 

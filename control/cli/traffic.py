@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.control.cli.cluster.elsewhere import in_control_process
 from tidegate.control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say, seconds
 from tidegate.control.cli.show import NameArgument
 
@@ -118,9 +119,9 @@ def rollout(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("traffic")(guarded(traffic))
-    app.command("rollout")(guarded(rollout))
-    app.command("rollback")(guarded(rollback))
+    app.command("traffic")(guarded(in_control_process(traffic)))
+    app.command("rollout")(guarded(in_control_process(rollout)))
+    app.command("rollback")(guarded(in_control_process(rollback)))
 
 
 def _asked(to: list[str], tag: list[str]) -> tuple[dict[str, float], dict[str, str]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.control.cli.cluster.elsewhere import in_control_process
 from tidegate.control.cli.common import (
     JsonOption,
     StateOption,
@@ -142,8 +143,8 @@ def reload(state: StateOption = None, json: JsonOption = False) -> None:
 def register(app: typer.Typer) -> None:
     app.command("up", cls=GroupedCommand)(up)
     app.command("down")(guarded(down))
-    app.command("restart")(guarded(restart))
-    app.command("reload")(guarded(reload))
+    app.command("restart")(guarded(in_control_process(restart)))
+    app.command("reload")(guarded(in_control_process(reload)))
 
 
 def read_settings(config: Path | None, flags: dict[str, str]) -> "Settings":

@@ -104,6 +104,7 @@ def test_a_manifest_is_deployed_shown_and_deleted(commands: Commands, node: Node
     assert "echo" in commands.run("list").stdout
     shown = commands.run("status", "echo").stdout
     assert "Ready True Ready" in shown
+    see_its_manifest(commands, manifest)
     assert f"{node.pods[0]}  Running" in shown
     done = commands.run("deploy", "-", "--timeout", "1m", text=manifest)
     assert "echo is revision echo-00002" in done.stdout
@@ -114,6 +115,25 @@ def test_a_manifest_is_deployed_shown_and_deleted(commands: Commands, node: Node
     assert "applied functions: echo" in commands.run("delete", "echo", "other", code=2).stderr
     commands.run("delete", "echo")
     live.until(lambda: not node.pods, 30.0, "no Pod")
+
+
+def see_its_manifest(commands: Commands, manifest: str) -> None:
+    """``get``, ``describe`` and ``diff`` of a function that is applied."""
+    assert "echo" in commands.run("get", "echo").stdout
+    text = commands.run("get", "echo", "-o", "yaml").stdout
+    assert "nothing would change" in commands.run("diff", "-", text=text).stderr, "it can be applied again"
+    assert json.loads(commands.run("get", "--json").stdout) == json.loads(commands.run("list", "-o", "json").stdout)
+    assert commands.run("get", "-o", "name").stdout == "echo\n"
+    described = commands.run("describe", "echo").stdout
+    assert "Ready True Ready" in described
+    assert "  tidegate.dev/min-scale: '1'" in described
+    assert json.loads(commands.run("describe", "echo", "--json").stdout)["manifest"] == text
+    changes = commands.run("diff", "-", "--timeout", "1m", text=manifest, code=1).stdout
+    assert "+    tidegate.dev/timeout: 1m" in changes or "timeout" in changes
+    other = json.loads(commands.run("diff", "-", "--json", text=manifest.replace("echo", "other"), code=1).stdout)
+    assert other["changes"]["other"][0] == "--- not applied"
+    assert "got other; allowed: echo" in commands.run("describe", "other", code=2).stderr
+    assert "run it in the control process: kubectl" in commands.run("traffic", "echo", code=2).stderr
 
 
 def test_what_cannot_serve_is_the_error_of_the_deploy(commands: Commands) -> None:

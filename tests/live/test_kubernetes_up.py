@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,8 @@ def test_a_function_of_the_cluster_is_deployed_reported_changed_and_deleted(live
 
 def doctor(live: Deployment, space: str, code: int, config: Path | None = None) -> dict[str, str]:
     """The verdicts of ``tidegate doctor`` by what was looked at, after its exit with this code."""
-    command = live.command("doctor", "--context", "tests", "--namespace", space, "--json")
+    words = ("doctor", "--context", "tests", "--namespace", space, "--json")
+    command = [sys.executable, "-m", "tidegate.control.cli", *words]
     env = {**os.environ, "KUBECONFIG": str(config or live.folder / "kubeconfig")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
     assert done.returncode == code, done.stdout + done.stderr

@@ -44,15 +44,21 @@ class Cluster:
     async def apply(self, objects: Sequence[Object], *, source: str, force: bool) -> list[Object]:
         """Applies all objects, or none if one is refused. Raises InvalidInputError with every fault, and
         OtherManagerError."""
+        await self.preview(objects, source=source, force=force)
+        return [await self._apply(each, force=force, dry_run=False) for each in objects]
+
+    async def preview(self, objects: Sequence[Object], *, source: str, force: bool = True) -> list[Object]:
+        """Returns what :meth:`apply` would make of the objects. Raises as it does."""
+        found: list[Object] = []
         faults: list[Fault] = []
         for each in objects:
             try:
-                await self._apply(each, force=force, dry_run=True)
+                found.append(await self._apply(each, force=force, dry_run=True))
             except RefusedError as error:
                 faults += self._faults(error, each)
         if faults:
             raise InvalidInputError(source, faults)
-        return [await self._apply(each, force=force, dry_run=False) for each in objects]
+        return found
 
     async def _apply(self, each: Object, *, force: bool, dry_run: bool) -> Object:
         query = {"fieldManager": MANAGER, "fieldValidation": "Strict", "force": "true" if force else "false"}
@@ -116,7 +122,7 @@ class Cluster:
         return found
 
     def _lacking(self, kind: str, error: RefusedError) -> ClusterError:
-        how = "the chart installs the resources; `tidegate doctor --context` says what is missing, and the command for it"
+        how = "the chart installs the resources; `tidegate doctor --context` has the command for it"
         if str(error).startswith("namespaces "):
             how = f"make it first (kubectl create namespace {self.namespace})"
         return ClusterError(f"{PLURALS[kind]} in namespace {self.namespace}: {error}; {how}")

@@ -13,6 +13,7 @@ from tidegate.control.cli.cluster.client import (
     condition,
     with_cluster,
 )
+from tidegate.control.cli.cluster.elsewhere import kubectl
 from tidegate.control.cli.common import (
     EXIT_FAILED,
     PIPE_WIDTH,
@@ -20,13 +21,14 @@ from tidegate.control.cli.common import (
     escaped,
     print_json,
     print_text,
+    print_yaml,
     say,
 )
 from tidegate.control.cli.develop.activity import activity
 from tidegate.control.sdk import StartFailedError
 from tidegate.deploy.kubernetes.pods.template import FUNCTION, label
 from tidegate.deploy.kubernetes.process.api import ClusterError
-from tidegate.deploy.kubernetes.resources.objects import objects_of
+from tidegate.deploy.kubernetes.resources.objects import Converted, objects_of
 from tidegate.deploy.kubernetes.resources.states import LATEST, READY, STARTS
 from tidegate.errors import Fault, InvalidInputError
 
@@ -48,14 +50,7 @@ def deploy(
     json: bool,
 ) -> None:
     """Applies a manifest, waits for its functions, and prints what came of them."""
-    from tidegate.autoscaler.policies import registry
-    from tidegate.control.sources import read_source
-
-    if file != "-" and not file.endswith(MANIFESTS):
-        allowed = "a manifest: the files of this machine are not in the images of a cluster"
-        raise InvalidInputError("command line", [Fault("FILE", file, allowed)])
-    text, _, source = read_source(file, None, {}, standard_input=sys.stdin.read)
-    converted = objects_of(text, source=source, policies=registry.names(), flags=flags)
+    converted, source = converted_manifest(file, flags)
 
     async def run(cluster: Cluster) -> list[Object]:
         applied = await cluster.apply(converted.objects, source=source, force=force)
@@ -85,13 +80,25 @@ def deploy(
 
     ended = with_cluster(context, namespace, run)
     if json:
-        print_json(list(map(_shown, ended)))
+        print_json(list(map(shown, ended)))
     if any("fault" in each for each in ended):
         raise typer.Exit(EXIT_FAILED)
 
 
+def converted_manifest(file: str, flags: Mapping[str, str]) -> "tuple[Converted, str]":
+    """Returns the custom resources of a manifest, and the name of their source. Raises InvalidInputError."""
+    from tidegate.autoscaler.policies import registry
+    from tidegate.control.sources import read_source
+
+    if file != "-" and not file.endswith(MANIFESTS):
+        allowed = "a manifest: the files of this machine are not in the images of a cluster"
+        raise InvalidInputError("command line", [Fault("FILE", file, allowed)])
+    text, _, source = read_source(file, None, {}, standard_input=sys.stdin.read)
+    return objects_of(text, source=source, policies=registry.names(), flags=flags), source
+
+
 def _say_late(context: str, namespace: str, name: str) -> None:
-    command = f"{_kubectl(context, namespace)} get deployment tidegate"
+    command = f"{kubectl(context, namespace)} get deployment tidegate"
     say(f"{name}: no control process of namespace {namespace} has taken it up; it is waited for ({command})")
 
 
@@ -111,7 +118,9 @@ def _report(ended: Object) -> None:
         print_text(status["url"])
 
 
-def show_all(context: str, namespace: str | None, *, json: bool, names: bool) -> None:
+def show_all(
+    context: str, namespace: str | None, *, as_json: bool = False, as_yaml: bool = False, as_names: bool = False
+) -> None:
     """Lists the Functions and Pipelines."""
     where = ""
 
@@ -121,9 +130,17 @@ def show_all(context: str, namespace: str | None, *, json: bool, names: bool) ->
         return await cluster.all()
 
     found = with_cluster(context, namespace, run)
-    if json:
-        print_json(list(map(_shown, found)))
-    elif names:
+    if as_json:
+        print_json(list(map(shown, found)))
+    elif as_yaml:
+        print_yaml(list(map(shown, found)))
+    else:
+        print_table(found, context, namespace, where, as_names=as_names)
+
+
+def print_table(found: list[Object], context: str, namespace: str | None, where: str, *, as_names: bool) -> None:
+    """Prints Functions and Pipelines of the namespace ``where`` as a table, or their names."""
+    if as_names:
         for each in found:
             print_text(each["metadata"]["name"])
     elif not found:
@@ -133,7 +150,7 @@ def show_all(context: str, namespace: str | None, *, json: bool, names: bool) ->
         console(PIPE_WIDTH).print(_table(found))
 
 
-def _shown(found: Object) -> Object:
+def shown(found: Object) -> Object:
     """Returns an object without what the API server keeps of its writers, as kubectl shows it."""
     return found | {"metadata": {key: each for key, each in found["metadata"].items() if key != "managedFields"}}
 
@@ -155,7 +172,7 @@ def _table(found: list[Object]) -> "Table":
 def show(context: str, namespace: str | None, name: str | None, *, json: bool) -> None:
     """Shows one function with its conditions and Pods, or all."""
     if name is None:
-        show_all(context, namespace, json=json, names=False)
+        show_all(context, namespace, as_json=json)
         return
 
     async def run(cluster: Cluster) -> tuple[Object, list[Object]]:
@@ -163,8 +180,13 @@ def show(context: str, namespace: str | None, name: str | None, *, json: bool) -
 
     found, pods = with_cluster(context, namespace, run)
     if json:
-        print_json({"function": _shown(found), "pods": list(map(_shown, pods))})
+        print_json({"function": shown(found), "pods": list(map(shown, pods))})
         return
+    print_function(found, pods)
+
+
+def print_function(found: Object, pods: list[Object]) -> None:
+    """Prints a function with its conditions and Pods."""
     console(PIPE_WIDTH).print(_table([found]))
     for each in found.get("status", {}).get("conditions", []):
         text = f": {each['message']}" if each["message"] else ""
@@ -238,16 +260,5 @@ def follow(context: str, namespace: str | None, name: str, *, replica: str | Non
     """Returns why the output of a cluster's function is not followed from here, with the command that does."""
     pods = f"-l {FUNCTION}={label(name)}" if replica is None else replica
     containers = "--all-containers" if source == "all" else f"-c {CONTAINERS[source][0]}"
-    command = f"{_kubectl(context, namespace)} logs -f {pods} {containers} --prefix"
+    command = f"{kubectl(context, namespace)} logs -f {pods} {containers} --prefix"
     return InvalidInputError("logs", [Fault("--follow", "the flag", f"no such option with --context: {command}")])
-
-
-def _kubectl(context: str, namespace: str | None) -> str:
-    return f"kubectl --context {context}" + ("" if namespace is None else f" -n {namespace}")
-
-
-def explain(context: str, namespace: str | None, name: str) -> InvalidInputError:
-    """Returns why a cluster's function is not explained from here, with the command that does."""
-    command = f"{_kubectl(context, namespace)} exec deploy/tidegate -- tidegate explain {name}"
-    allowed = f"decisions are in the control process: {command}"
-    return InvalidInputError("explain", [Fault("--context", context, allowed)])

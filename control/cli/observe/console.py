@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.control.cli.cluster.elsewhere import in_control_process
 from tidegate.control.cli.common import JsonOption, StateOption, connect, guarded, print_json, print_text, say
 from tidegate.control.cli.show import complete_function
 
@@ -40,4 +41,4 @@ def has_display(environ: Mapping[str, str]) -> bool:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("open")(guarded(open_console))
+    app.command("open")(guarded(in_control_process(open_console)))

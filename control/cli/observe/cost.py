@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from tidegate.control.cli.cluster.elsewhere import in_control_process
 from tidegate.control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say
 from tidegate.control.cli.show import complete_function
 from tidegate.records.costs import GroupBy
@@ -48,7 +49,7 @@ def cost(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("cost")(guarded(cost))
+    app.command("cost")(guarded(in_control_process(cost)))
 
 
 def table(view: "CostView") -> "Table":

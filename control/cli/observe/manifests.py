@@ -1,6 +1,6 @@
 """``tidegate get``, ``describe`` and ``diff``: what was deployed, as manifests, and how a file differs from it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
 from tidegate.control.cli.common import (
     EXIT_FAILED,
     PIPE_WIDTH,
@@ -28,7 +29,7 @@ from tidegate.control.cli.develop import options
 from tidegate.control.cli.develop.environments import interpreter, interpreter_for
 from tidegate.control.cli.flags import GroupedCommand, with_flags
 from tidegate.control.cli.show import NameArgument, complete_function, function, function_table
-from tidegate.errors import Fault
+from tidegate.errors import Fault, InvalidInputError
 
 if TYPE_CHECKING:
     from tidegate.control.sdk import Tidegate
@@ -59,10 +60,19 @@ def get(
         typer.Option("--output", "-o", help="Manifests (yaml, or json with the revision), names, or all columns."),
     ] = None,
     revision: RevisionOption = None,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show functions as a table, or as the manifests that deploy them again (-o yaml)."""
+    if check(context, namespace, state=state, revision=revision) is not None:
+        from tidegate.control.cli.cluster import manifests as applied
+
+        as_json, as_yaml = json or output is GetFormat.JSON, output is GetFormat.YAML
+        as_names = output is GetFormat.NAME
+        applied.get(context or "", namespace, names or [], as_yaml=as_yaml, as_json=as_json, as_names=as_names)
+        return
     with connect(state) as tidegate:
         views = [tidegate.function(name) for name in dict.fromkeys(names)] if names else list(tidegate.list())
         as_manifest = json or output in (GetFormat.YAML, GetFormat.JSON)
@@ -87,8 +97,19 @@ def get(
         out.print(function_table(views, out.width))
 
 
-def describe(name: NameArgument, state: StateOption = None, json: JsonOption = False) -> None:
+def describe(
+    name: NameArgument,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
     """Show everything about one function: state, reasons, last starts and manifest."""
+    if check(context, namespace, state=state) is not None:
+        from tidegate.control.cli.cluster import manifests as applied
+
+        applied.describe(context or "", namespace, name, json=json)
+        return
     with connect(state) as tidegate:
         view, explained = tidegate.function(name), tidegate.explain(name)
         starts, manifest = tidegate.cold_starts(name)[-5:], tidegate.manifest(name)
@@ -120,6 +141,8 @@ def diff(
     env: options.Env = None,
     arg: options.Arg = None,
     accelerators: options.Accelerators = None,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -127,7 +150,15 @@ def diff(
     something would change."""
     with exit_codes():
         faults: list[Fault] = []
+        check(context, namespace, name=name, python=python, requirements=requirements, state=state)
         flags = flags_of(given, parameter, slo, gpu, python, env, arg, accelerators, faults)
+        if context is not None:
+            if faults:
+                raise InvalidInputError("command line", faults)
+            from tidegate.control.cli.cluster import manifests as applied
+
+            applied.diff(context, namespace, file, flags, json=json)
+            return
         functions = _functions(file, name, flags, faults)
         if requirements is not None:
             own = interpreter_for(state_directory(state).root, requirements, interpreter(python))
@@ -138,7 +169,7 @@ def diff(
         if json:
             print_json({"changes": changes, "is_same": not any(changes.values())})
         else:
-            _show(changes)
+            show_changes(changes)
         if any(changes.values()):
             raise typer.Exit(EXIT_FAILED)
 
@@ -177,7 +208,6 @@ def _changes(tidegate: "Tidegate", wanted: "Function", is_deployed: bool) -> Ite
 def _changed_since(deployed: "ManifestView") -> Path | None:
     """Returns the file that a manifest names if its content is not what was deployed."""
     from tidegate.autoscaler.policies import registry
-    from tidegate.errors import InvalidInputError
     from tidegate.manifest.builder import ParseContext
     from tidegate.manifest.reader import read as read_manifest
 
@@ -217,7 +247,8 @@ def _changed_file(deployed: "ManifestView", wanted: "Function") -> Path | None:
     return None if deployed.modules == (f"{found.digest}{BUNDLE}" if found.files else None) else path.parent
 
 
-def _show(changes: dict[str, list[str]]) -> None:
+def show_changes(changes: Mapping[str, list[str]]) -> None:
+    """Prints the changes of functions."""
     colours = {"+": "green", "-": "red", "@": "cyan"}
     out = console()
     for name, lines in changes.items():

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.control.cli.cluster.elsewhere import in_control_process
 from tidegate.control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say
 from tidegate.control.cli.show import NameArgument
 
@@ -43,7 +44,7 @@ def series(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("series")(guarded(series))
+    app.command("series")(guarded(in_control_process(series)))
 
 
 def table(view: "SeriesView") -> "Table":

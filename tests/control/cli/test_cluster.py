@@ -2,8 +2,14 @@
 the rest."""
 
 import pytest
+import typer.main
+from typer.testing import CliRunner
 
+from tidegate.control.cli.app import app
 from tidegate.control.cli.cluster.commands import follow
+
+OF_THIS_MACHINE = {"up", "down", "gateway", "dev", "load", "profile"}
+"""Commands that start or end processes here, or work with the files and the load of this machine."""
 
 
 @pytest.mark.parametrize(
@@ -17,3 +23,59 @@ from tidegate.control.cli.cluster.commands import follow
 def test_the_command_that_follows_has_the_replica_and_the_source(replica: str | None, source: str, wanted: str) -> None:
     said = str(follow("here", "models", "echo", replica=replica, source=source))
     assert said.endswith(f"kubectl --context here -n models logs -f {wanted}")
+
+
+def test_every_other_command_that_finds_a_deployment_takes_a_context() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # a group
+    names = {name: {each.name for each in command.params} for name, command in commands.items()}
+    found = {name for name, options in names.items() if "state" in options}
+    assert {name for name in found if {"context", "namespace"} <= names[name]} == found - OF_THIS_MACHINE
+    assert not {name for name in OF_THIS_MACHINE if "context" in names[name]}
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (
+            ("traffic", "echo", "--to", "1=90", "--to", "2=10"),
+            "exec deploy/tidegate -- tidegate traffic echo --to 1=90 --to 2=10",
+        ),
+        (("rollout", "echo", "--abort", "--json"), "exec deploy/tidegate -- tidegate rollout echo --abort --json"),
+        (("explain", "echo", "-v"), "exec deploy/tidegate -- tidegate explain echo --verbose"),
+        (
+            ("invoke", "echo", "-d", "@-", "-H", "a: b"),
+            "exec -i deploy/tidegate -- tidegate invoke echo --data @- --header 'a: b'",
+        ),
+        (("cost", "--by", "tenant"), "exec deploy/tidegate -- tidegate cost --by tenant"),
+        (("restart",), "exec deploy/tidegate -- tidegate restart"),
+        (("version",), "exec deploy/tidegate -- tidegate version"),
+    ],
+)
+def test_what_the_control_process_alone_can_do_names_the_whole_command(words: tuple[str, ...], wanted: str) -> None:
+    done = CliRunner().invoke(app, [*words, "--context", "here", "--namespace", "models"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.strip().endswith(f"run it in the control process: kubectl --context here -n models {wanted}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("get", "--revision", "echo-00001"),
+        ("get", "--state", "here"),
+        ("describe", "echo", "--state", "here"),
+        ("diff", "f.yaml", "--name", "echo"),
+        ("traffic", "echo", "--state", "here"),
+        ("doctor", "--listen", "127.0.0.1:1"),
+    ],
+)
+def test_an_option_of_this_machine_is_none_of_a_context(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, [*words, "--context", "here"])
+    assert done.exit_code == 2
+    assert f"{words[-2]}: got {words[-1]}; allowed: no such option with --context" in done.stderr
+    done = CliRunner().invoke(app, [words[0], *words[1:-2], "--namespace", "models"])
+    assert (done.exit_code, "only with --context" in done.stderr) == (2, True)
+
+
+def test_a_diff_with_a_context_takes_manifests_alone() -> None:
+    done = CliRunner().invoke(app, ["diff", "handler.py:Model", "--context", "here"])
+    assert (done.exit_code, "allowed: a manifest" in done.stderr) == (2, True)

@@ -25,13 +25,7 @@ def test_diff_takes_every_option_of_deploy_that_says_what_is_deployed() -> None:
 
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # a group
     names = {command: {each.name for each in commands[command].params} for command in ("deploy", "diff")}
-    assert names["deploy"] - names["diff"] == {
-        "no_wait",
-        "is_replacement",
-        "profile",
-        "context",
-        "namespace",
-    }
+    assert names["deploy"] - names["diff"] == {"no_wait", "is_replacement", "profile"}
 
 
 def test_settings_are_grouped_by_section() -> None:

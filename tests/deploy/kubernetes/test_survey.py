@@ -49,7 +49,9 @@ class Bare(Guarded):
         (("functions", "pipelines"), Answer.HAS, "Function and Pipeline of "),
     ],
 )
-def test_a_cluster_without_the_resources_lacks_what_is_needed(there: tuple[str, ...], answer: Answer, begin: str) -> None:
+def test_a_cluster_without_the_resources_lacks_what_is_needed(
+    there: tuple[str, ...], answer: Answer, begin: str
+) -> None:
     found = found_by(Bare(*there))["resources"]
     assert found.answer is answer
     assert found.text.startswith(begin)

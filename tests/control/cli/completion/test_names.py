@@ -37,6 +37,10 @@ def test_commands_options_their_values_and_a_deployment_that_is_not_there_are_le
     assert answer(environ) is None
 
 
+def test_the_functions_of_a_context_are_not_those_of_this_machine() -> None:
+    assert answer(bash("explain", "--context", "here", "ha")) == ""
+
+
 def test_no_deployment_gives_no_names_and_no_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
