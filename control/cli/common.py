@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -133,6 +133,17 @@ def print_yaml(record: object) -> None:
     from tidegate.schema.yaml_nodes import dump
 
     print(dump(json.loads(encode(record))), end="")
+
+
+def show_changes(changes: Mapping[str, list[str]]) -> None:
+    """Prints the lines of a unified diff by function."""
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    out = console()
+    for name, lines in changes.items():
+        if not lines:
+            say(f"{name}: nothing would change")
+        for line in lines:
+            out.print(line, style=colours.get(line[:1]), markup=False)
 
 
 def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:

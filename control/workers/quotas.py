@@ -36,6 +36,11 @@ class AnsweringPool(SharedPool, Protocol):
         """The reason why its answers are only a part of the quotas; None if they are whole."""
         ...
 
+    @property
+    def unlisted(self) -> str | None:
+        """The reason why it does not know what others have taken; None if it does."""
+        ...
+
 
 class PoolSocketError(TidegateError):
     """The socket cannot be opened."""
@@ -145,14 +150,15 @@ class QuotaPool:
         except CodecError as error:
             return Response(status=400, body=str(error).encode(), content_type="text/plain")
         answer = await pool.exchange(member, reports)
-        if pool.fault is None:
-            self._faults.clear(subject)
-        else:
-            self._faults.set(
-                subject,
-                f"the workers of this machine have what they hold {what} and a part of what was free: {pool.fault}",
-            )
+        self._report(pool, subject, what)
         return Response(body=encode_answer(answer))
+
+    def _report(self, pool: AnsweringPool, subject: str, what: str) -> None:
+        """Keeps the faults of a pool up to date."""
+        part = f"the workers of this machine have what they hold {what} and a part of what was free"
+        elsewhere = f"its grants count, and it does not list what gateways elsewhere have taken {what}"
+        self._faults.note(subject, None if pool.fault is None else f"{part}: {pool.fault}")
+        self._faults.note(f"list of {subject}", None if pool.unlisted is None else f"{elsewhere}: {pool.unlisted}")
 
     def __repr__(self) -> str:
         return f"<QuotaPool {self._pools!r} at {self._path}>"

@@ -62,6 +62,7 @@ class EmbeddedPool:
     """A pool in the memory of one process. It forgets at its end; the next reports restore it."""
 
     fault: str | None = None
+    unlisted: str | None = None
     """None, because it is never away."""
 
     def __init__(self, clock: Clock) -> None:

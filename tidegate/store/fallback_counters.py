@@ -5,6 +5,9 @@ report here go on with what they hold by its grants and their part of what was f
 The part was leased in advance, by use (:mod:`tidegate.store.parts`); before the first lease it is nothing. So an absent
 Redis goes unnoticed among the gateways of one machine, and entirely where they are all there are.
 
+A list of what all gateways have taken that fails is no outage: the grants beside it count. It is asked for again with
+the next exchange; until then an outage would begin with an older list.
+
 A common pool that is back gets all reports again. For ``SETTLE_S`` its grants count up to the ceilings of the outage:
 others still take what their parts allow, and it does not know of it. Then all gateways have reported, and none goes by
 its part alone. One that starts and has no part yet goes by its grants at once, as if it had started a moment later.
@@ -34,6 +37,10 @@ CALLS_S: Final = 1.0
 SETTLE_S: Final = REST_S + AGAIN_S + 2 * BEAT_S + CALLS_S
 """Time in which all gateway workers report to a pool that is back: each machine finds it with the next exchange of one
 worker, and the others follow with theirs."""
+
+
+BACK: Final = "it answers again, and its grants count alone once all gateways have reported"
+"""The fault after an outage."""
 
 
 class CommonPool(SharedPool, Protocol):
@@ -76,6 +83,8 @@ class FallbackPool:
         self._met: set[str] = set()
         """Gateways here that it has answered since."""
         self.fault: str | None = None
+        self.unlisted: str | None = None
+        """Why the last list failed; None if it did not."""
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         """Never raises: if the common pool does not answer, the answer comes from the part."""
@@ -105,6 +114,7 @@ class FallbackPool:
             now = self._clock.now()
             is_new = self._parts.is_starting and not self._parts.part
             self._back_at = -math.inf if is_new and now - self._away_since <= REST_S + AGAIN_S else now
+            self.fault = BACK
         own = self._own.exchange(member, *self._within(_wanting(reports, answer.grants)))
         grants = (
             QuotaGrant(each.ceiling, min(grant.free, each.free), grant.others)
@@ -120,10 +130,10 @@ class FallbackPool:
             answer = await self._common.exchange(member, (*reports, *more))
             if answer.is_new and is_known:
                 raise StoreFaultError("the pool has forgotten its gateways")
-            await self._list(answer.time_s)
         except StoreError as error:
             self._fail(str(error))
             return None
+        await self._list(answer.time_s)
         if self._failures != failures:
             return None
         self._members = max(1, answer.members)
@@ -152,7 +162,12 @@ class FallbackPool:
         if abs(now - self._listed_at) < LIST_S and not is_settled:
             return
         failures = self._failures
-        totals, more = await self._common.totals(self._listed_at)
+        try:
+            totals, more = await self._common.totals(self._listed_at)
+        except StoreError as error:
+            self.unlisted = str(error)
+            return
+        self.unlisted = None
         if self._failures != failures:
             return
         self._listed_at = now if more is None else more
@@ -166,7 +181,7 @@ class FallbackPool:
         if self.fault is None or self._back_at is not None:
             self._ceilings.begin(Fraction(self._parts.part, WHOLE), self._own.taken, now - self._away_since)
             self._away_since = now
-        self.fault = fault
+        self.fault, self.unlisted = fault, None
         self._failures += 1
         self._back_at = None
         self._met.clear()

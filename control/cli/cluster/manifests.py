@@ -7,8 +7,7 @@ import typer
 
 from tidegate.control.cli.cluster.client import Cluster, with_cluster
 from tidegate.control.cli.cluster.commands import Object, converted_manifest, print_function, print_table, shown
-from tidegate.control.cli.common import EXIT_FAILED, print_json, print_text
-from tidegate.control.cli.observe.manifests import show_changes
+from tidegate.control.cli.common import EXIT_FAILED, print_json, print_text, show_changes
 from tidegate.deploy.kubernetes.resources.states import manifest_of
 
 

@@ -1,6 +1,6 @@
 """``tidegate get``, ``describe`` and ``diff``: what was deployed, as manifests, and how a file differs from it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,6 +22,7 @@ from tidegate.control.cli.common import (
     print_json,
     say,
     seconds,
+    show_changes,
     state_directory,
 )
 from tidegate.control.cli.deploy import FLAGS, checked, flags_of
@@ -245,17 +246,6 @@ def _changed_file(deployed: "ManifestView", wanted: "Function") -> Path | None:
     except (OSError, local_modules.TooManyError):
         return path.parent
     return None if deployed.modules == (f"{found.digest}{BUNDLE}" if found.files else None) else path.parent
-
-
-def show_changes(changes: Mapping[str, list[str]]) -> None:
-    """Prints the changes of functions."""
-    colours = {"+": "green", "-": "red", "@": "cyan"}
-    out = console()
-    for name, lines in changes.items():
-        if not lines:
-            say(f"{name}: nothing would change")
-        for line in lines:
-            out.print(line, style=colours.get(line[:1]), markup=False)
 
 
 def _time(at: float) -> str:

@@ -12,13 +12,13 @@ from tidegate.control.state.notices import Faults
 from tidegate.control.workers.quotas import PartFile, QuotaPool, open_pool
 from tidegate.control.workers.tenants import Tenancy, differences, reported_tenants, tenants_of
 from tidegate.errors import InvalidInputError
-from tidegate.flow.quota import Budget, QuotaAnswer, QuotaReport
+from tidegate.flow.quota import Budget, QuotaAnswer, QuotaReport, QuotaTotal
 from tidegate.gateway.access.quota_pool import SocketPool
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.tenants import Quotas, Tenant, TenantSeen, digest
 from tidegate.settings import Settings, TenantSettings
 from tidegate.store.counters import EmbeddedPool
-from tidegate.store.fallback_counters import AGAIN_S, SETTLE_S, FallbackPool
+from tidegate.store.fallback_counters import AGAIN_S, BACK, SETTLE_S, FallbackPool
 from tidegate.store.parts import WHOLE
 from tidegate.store.records import StoreFaultError
 
@@ -91,7 +91,12 @@ def test_the_file_of_the_settings_is_read_with_the_keys_beside_it(tmp_path: Path
 class MovingPool(EmbeddedPool):
     """May be away."""
 
-    is_away = False
+    is_away = is_unlisted = False
+
+    async def totals(self, since: float) -> tuple[Sequence[QuotaTotal], None]:
+        if self.is_unlisted:
+            raise StoreFaultError("redis://example: NOPERM")
+        return await super().totals(since)
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         if self.is_away:
@@ -103,14 +108,15 @@ def test_workers_reach_the_pool_over_its_socket(tmp_path: Path) -> None:
     budget = Budget("a/requests", 100, 60.0)
 
     async def run() -> None:
-        faults, common, clock = Faults(), MovingPool(LiveClock()), ManualClock(LiveClock().now())
+        faults, clock = Faults(), ManualClock(LiveClock().now())
+        common = MovingPool(clock)
         pool = FallbackPool(common, clock)
         path = tmp_path / "quotas.sock"
         path.write_text("left by one that was killed")
         served = QuotaPool(pool, path, faults)
         await served.open()
         one, two = SocketPool(served.address), SocketPool(served.address)
-        window = int(LiveClock().now() / 60.0)
+        window = int(clock.now() / 60.0)
         first = await one.exchange("g0", [QuotaReport(budget, window, 0, 70)])
         second = await two.exchange("g1", [QuotaReport(budget, window, 10, 70)])
         assert (first.grants[0].ceiling, second.grants[0].ceiling, second.members) == (70, 30, 2)
@@ -122,8 +128,19 @@ def test_workers_reach_the_pool_over_its_socket(tmp_path: Path) -> None:
         common.is_away = False
         clock.advance(AGAIN_S)
         assert (await one.exchange("g0", [])).is_part
+        (fault,) = faults.texts()
+        assert fault.endswith(f"{left}: {BACK}")
         clock.advance(SETTLE_S)
         assert not (await one.exchange("g0", [])).is_part
+        assert faults.texts() == ()
+        common.is_unlisted = True
+        clock.advance(SETTLE_S)
+        assert not (await one.exchange("g0", [])).is_part
+        (fault,) = faults.texts()
+        assert fault.startswith("list of quotas: its grants count, and it does not list what gateways elsewhere have ")
+        assert fault.endswith("redis://example: NOPERM")
+        common.is_unlisted = False
+        await one.exchange("g0", [])
         assert faults.texts() == ()
         assert (await fetch(served.address, "POST", "/exchange", b"{}")).status == 400
         assert (await fetch(served.address, "GET", "/exchange")).status == 404

@@ -10,7 +10,7 @@ from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.clock import ManualClock
 from tidegate.flow.quota import BEAT_S, GONE_S, Budget, Pool, QuotaAnswer, QuotaReport, QuotaTotal
 from tidegate.gateway.access.quota_pool import CALL_S
-from tidegate.store.fallback_counters import AGAIN_S, SETTLE_S, FallbackPool
+from tidegate.store.fallback_counters import AGAIN_S, BACK, SETTLE_S, FallbackPool
 from tidegate.store.parts import WHOLE
 from tidegate.store.records import StoreFaultError
 
@@ -24,7 +24,7 @@ class Common:
     def __init__(self, clock: ManualClock) -> None:
         self.pool = Pool()
         self.clock = clock
-        self.is_away = False
+        self.is_away = self.is_unlisted = False
         self.asked = 0
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
@@ -34,6 +34,8 @@ class Common:
         return self.pool.exchange(member, reports, self.clock.now() + AHEAD_S)
 
     async def totals(self, since: float) -> tuple[Sequence[QuotaTotal], None]:
+        if self.is_unlisted:
+            raise StoreFaultError("no list")
         return self.pool.totals(since), None
 
     async def close(self) -> None:
@@ -47,6 +49,12 @@ class World:
         self.pool = FallbackPool(self.common, self.clock)
         self.last: dict[str, QuotaReport] = {}
         """The last report of each gateway here."""
+
+    def fault(self) -> str | None:
+        return self.pool.fault
+
+    def unlisted(self) -> str | None:
+        return self.pool.unlisted
 
     def settle(self, *members: str) -> None:
         """Lets gateways here, and ``far`` elsewhere, lease their parts."""
@@ -82,6 +90,38 @@ def test_what_the_common_pool_answers_is_passed_on() -> None:
     world = World()
     answer = world.tell("a", 10, 20)
     assert (answer.grants[0].ceiling, answer.is_part, world.pool.fault) == (30, False, None)
+
+
+def test_a_list_that_fails_is_no_outage() -> None:
+    world = World()
+    for member in ("a", "b"):
+        world.tell(member, 0, 0)
+    world.settle("a", "b")
+    world.common.is_unlisted = True
+    world.clock.advance(BEAT_S)
+    answer = world.tell("a", 10, 80)
+    assert (answer.grants[0].ceiling, answer.is_part, world.pool.fault) == (90, False, None)
+    assert world.unlisted() == "no list"
+    world.common.is_unlisted = False
+    world.far(5, 5)
+    world.tell("a", 10, 80)
+    assert world.unlisted() is None, "asked for again with the next exchange"
+    world.common.is_unlisted = world.common.is_away = True
+    answer = world.tell("b", 0, 30)
+    assert (answer.is_part, world.pool.fault, world.unlisted()) == (True, "gone", None)
+
+
+def test_without_a_list_an_outage_does_not_end() -> None:
+    world = World()
+    world.tell("a", 0, 10)
+    world.common.is_away = True
+    world.tell("a", 0, 10)
+    world.common.is_unlisted = True
+    world.return_()
+    assert (world.pool.fault, world.unlisted()) == (BACK, "no list"), "others may have taken what is not known here"
+    world.common.is_unlisted = False
+    world.tell("a", 0, 10)
+    assert (world.fault(), world.unlisted()) == (None, None)
 
 
 def test_two_of_three_gateways_share_two_thirds_by_the_common_pools_clock() -> None:
