@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.support.deadline import Patience
+from tests.support.live.guard import guard_records
 from tidegate import deploy
 from tidegate.clock import LiveClock, ManualClock
 from tidegate.deploy.backend import Backend, ReplicaStatus
@@ -268,6 +269,7 @@ class LocalBench:
 async def directory() -> AsyncGenerator[Path, None]:
     """A short-named folder (unix sockets have short addresses) in which no process is left at the end."""
     path = Path(tempfile.mkdtemp(prefix="tg"))
+    guard_records(path / "processes")
     try:
         yield path
     finally:

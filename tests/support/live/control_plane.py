@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.deadline import Patience
+from tests.support.live.guard import guard_process
 from tests.support.live.redis_server import _free_port as free_port
 
 CANNOT: Final = 3
@@ -243,6 +244,7 @@ class ControlPlane:
             self._processes[name] = subprocess.Popen(
                 [str(self._binaries / name), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home
             )
+        guard_process(self._processes[name].pid)
 
     def _write_keys(self) -> None:
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

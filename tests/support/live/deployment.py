@@ -15,6 +15,7 @@ import httpx
 
 from tests.support.deadline import Patience
 from tests.support.live.commands import Running, command_server
+from tests.support.live.guard import guard_state
 from tidegate.control.sdk import Tidegate
 from tidegate.control.state.directory import Holder, StateDirectory
 from tidegate.deploy.local.records import RecordStore
@@ -50,6 +51,7 @@ class Deployment:
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
         self.state = StateDirectory(folder / "state")
+        guard_state(self.state.root)
         # Whether a surplus replica sleeps depends on how long starts take here: tests of it say so.
         own = ("--gateway-listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0", "--servers-sleep", "false")
         self.flags = (*own, *flags)

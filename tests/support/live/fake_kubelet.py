@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.support.live.guard import guard_node
 from tests.support.live.pod_files import (
     SERVICE,
     command,
@@ -180,6 +181,7 @@ class FakeKubelet:
         return f"{self._subnet}.1"
 
     async def start(self) -> None:
+        guard_node(self._bridge)
         _ip(
             f"link add {self._bridge} type bridge",
             f"addr add {self._subnet}.1/24 dev {self._bridge}",

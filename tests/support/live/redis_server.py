@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+from tests.support.live.guard import guard_process
+
 START_S: Final = 10.0
 
 
@@ -38,6 +40,7 @@ class RedisServer:
     def start(self) -> None:
         process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self._process = process
+        guard_process(process.pid)
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         said, end = b"", time.monotonic() + START_S

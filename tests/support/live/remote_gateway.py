@@ -15,6 +15,7 @@ from functools import partial
 import httpx
 
 from tests.support.live.deployment import REQUEST, Deployment
+from tests.support.live.guard import guard_process, guard_state
 from tidegate.control.state.directory import StateDirectory
 from tidegate.deploy.local.records import RecordStore
 from tidegate.deploy.local.recovery import end_all, survey
@@ -111,6 +112,8 @@ class RemoteGateway:
             self._process = subprocess.Popen(
                 [*command, *own, *store, *self._flags], stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
+        guard_process(self._process.pid)
+        guard_state(self.state.root)
 
     @property
     def text(self) -> str:
