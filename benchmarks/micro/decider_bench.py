@@ -26,6 +26,7 @@ from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import FleetGroup
 from tidegate.autoscaler.policies import registry
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind, Sla
+from tidegate.histogram import bucket_index
 from tidegate.records.gateway_sample import GatewaySample, GroupTraffic, RevisionDemand
 from tidegate.records.replica_sample import ReplicaSample
 from tidegate.records.replica_state import ReplicaState
@@ -54,6 +55,7 @@ def gateway_sample(revisions: list[Revision], groups: int, tick: int, is_busy: b
             waiting_request_s=2.0 * tick if is_busy else 0.0,
             waiting_inference_s=0.0,
             latency=latency,
+            sizes=((bucket_index(8), done),) if is_busy else (),
             groups=tuple(
                 GroupTraffic(group=f"kind{g}", requests=done, inferences=8 * done, failures=0, latency=latency)
                 for g in range(groups if is_busy else 0)
