@@ -4,8 +4,11 @@ A sample is the change of the level within one horizon, and the row (the state o
 repeats every day, or every half hour, is found again at the same distance in the past.
 """
 
-from collections import Counter
 from typing import Final
+
+import numpy as np
+
+from tidegate.autoscaler.policies.tide.queueing import Vector
 
 STEP_S: Final = 5
 """Seconds of one sample."""
@@ -19,6 +22,7 @@ HALF_HOURS: Final = 3 * 48
 HALF_HOUR_WEIGHT: Final = 0.25
 NONE: Final = 0
 """Byte of a sample that is not known."""
+CHANGES: Final = 256
 
 _DAY, _HALF_HOUR = 86_400 // STEP_S, 1800 // STEP_S
 LAGS: Final = (
@@ -26,6 +30,8 @@ LAGS: Final = (
     *((count * _HALF_HOUR, HALF_HOUR_WEIGHT) for count in range(1, HALF_HOURS + 1) if count % 48),
 )
 """(samples back, weight) of the moments that count."""
+_BACK: Final = np.array([back for back, _ in LAGS])
+_WEIGHTS: Final = np.array([weight for _, weight in LAGS])
 
 
 class Calendar:
@@ -66,23 +72,17 @@ class Calendar:
             self._changes[: len(changes) - head] = changes[head:]
             self._rows[: len(rows) - head] = rows[head:]
 
-    def around(self, now: int, row: int) -> tuple[dict[int, float], float]:
-        """Returns ({change: weight}, number of moments) of what followed on states within one row of ``row``, at the
-        moments that count, seen from position ``now``."""
-        found: dict[int, float] = {}
-        oldest, total = max(self._first, self.position - SAMPLES + 1), 0.0
-        changes, rows = self._changes, self._rows
-        for lag, weight in LAGS:
-            first = now - lag - REACH
-            if first < oldest or first + AROUND > self.position + 1:
-                continue
-            place = (first - self._first) % SAMPLES
-            seen = zip(changes[place : place + AROUND], rows[place : place + AROUND], strict=True)
-            for (change, began), count in Counter(seen).items():
-                if change != NONE and -1 <= began - row <= 1:
-                    found[change] = found.get(change, 0.0) + weight * count
-                    total += weight * count
-        return found, total / AROUND
+    def around(self, now: int, row: int) -> tuple[Vector, float]:
+        """Returns (weight of each change, number of moments) of what followed on states within one row of ``row``, at
+        the moments that count, seen from position ``now``."""
+        first, oldest = now - REACH - _BACK, max(self._first, self.position - SAMPLES + 1)
+        is_kept = (first >= oldest) & (first + AROUND <= self.position + 1)
+        places = ((first[is_kept, None] + np.arange(AROUND) - self._first) % SAMPLES).ravel()
+        changes, rows = np.frombuffer(self._changes, np.uint8)[places], np.frombuffer(self._rows, np.uint8)[places]
+        is_like = (changes != NONE) & (np.abs(rows.astype(np.intp) - row) <= 1)
+        weights = np.repeat(_WEIGHTS[is_kept], AROUND)[is_like]
+        found = np.asarray(np.bincount(changes[is_like], weights, CHANGES), np.float64)
+        return found, float(weights.sum()) / AROUND
 
     def __repr__(self) -> str:
         return f"<Calendar {len(self._changes)} samples up to {self.position}>"

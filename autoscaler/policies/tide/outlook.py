@@ -213,8 +213,7 @@ class Outlook:
         return weights
 
     def _calendar_at(self, row: int) -> tuple[Vector, float]:
-        found, moments = self._calendar.around(self._seconds // STEP_S, row)
-        weights = _vector(found)
+        weights, moments = self._calendar.around(self._seconds // STEP_S, row)
         total = weights.sum()
         return (weights / total, moments) if total > 0.0 else (weights, 0.0)
 
