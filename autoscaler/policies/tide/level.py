@@ -11,6 +11,7 @@ jump to 12 slots is 6 / 0.9 = 6.7 standard errors in its first second, so the wi
 
 import math
 from collections import deque
+from functools import lru_cache
 from typing import Final
 
 SIGMAS: Final = 5.0
@@ -81,7 +82,7 @@ class Level:
         ``shortest_s``: the shortest window that help can come within."""
         self._remember(work, squares)
         self._disperse(work)
-        longest_s = max(LONGEST_S, shortest_s << DOUBLINGS)
+        longest_s = _longest_s(shortest_s)
         sums = self._sums
         if sums.maxlen != longest_s + 1:
             sums = self._sums = deque(sums, maxlen=longest_s + 1)
@@ -94,19 +95,21 @@ class Level:
             self.level, self.window_s = 0.0, float(self._silent_s)
 
     def _choose(self, shortest_s: int) -> None:
-        dispersion, total, known_s = self.dispersion, self._total, len(self._sums) - 1
-        least = IDLE * dispersion
+        dispersion, total, sums = self.dispersion, self._total, self._sums
+        least, known_s = IDLE * dispersion, len(sums) - 1
         window_s = min(shortest_s, known_s)
-        shorter = [(window_s, (total - self._sums[-1 - window_s]) / window_s)]
-        self.level, self.window_s = shorter[0][1], float(window_s)
-        while window_s * 2 <= known_s:
+        shorter = [(total - sums[-1 - window_s]) / window_s]
+        self.level, self.window_s = shorter[0], float(window_s)
+        for errors in _errors(shortest_s):
             window_s *= 2
-            mean = (total - self._sums[-1 - window_s]) / window_s
+            if window_s > known_s:
+                return
+            mean = (total - sums[-1 - window_s]) / window_s
             scale = SIGMAS * math.sqrt(dispersion * max(mean, least))
-            for other_s, other in shorter:
-                if abs(other - mean) > scale * math.sqrt(1.0 / other_s - 1.0 / window_s):
+            for other, error in zip(shorter, errors):  # noqa: B905 - as long by construction
+                if abs(other - mean) > scale * error:
                     return
-            shorter.append((window_s, mean))
+            shorter.append(mean)
             self.level, self.window_s = max(0.0, mean), float(window_s)
 
     def _remember(self, work: float, squares: float) -> None:
@@ -126,11 +129,30 @@ class Level:
 
     def _disperse(self, work: float) -> None:
         before, self._before = self._before, work
-        if before is None or work + before <= 0.0 or self.unit <= 0.0:
+        unit = self.unit
+        if before is None or work + before <= 0.0 or unit <= 0.0:
             return
-        seen = (work - before) ** 2 / ((work + before) * self.unit)
+        seen = (work - before) ** 2 / ((work + before) * unit)
         seen = min(MOST_DISPERSION, seen)
         self.ca2 = max(LEAST_DISPERSION, self.ca2 + (seen - self.ca2) / DISPERSION_S)
 
     def __repr__(self) -> str:
         return f"<Level {self.level:.3g} over {self.window_s:g} s, ca2 {self.ca2:.3g}>"
+
+
+def _longest_s(shortest_s: int) -> int:
+    return max(LONGEST_S, shortest_s << DOUBLINGS)
+
+
+@lru_cache(maxsize=1024)
+def _errors(shortest_s: int) -> tuple[tuple[float, ...], ...]:
+    """Returns, for each window beyond the shortest one, the standard errors of its differences from the shorter ones,
+    of means whose variance over a second is 1."""
+    windows_s = [shortest_s]
+    while windows_s[-1] * 2 <= _longest_s(shortest_s):
+        windows_s.append(windows_s[-1] * 2)
+    return tuple(
+        tuple(math.sqrt(1.0 / other_s - 1.0 / window_s) for other_s in windows_s[:place])
+        for place, window_s in enumerate(windows_s)
+        if place
+    )

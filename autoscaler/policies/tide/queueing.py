@@ -11,7 +11,7 @@ Worked example, service 0.1 s with a coefficient of variation of 0.15, target 0.
 """
 
 import math
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
@@ -49,8 +49,8 @@ def on_grid(loads: Vector, weights: Vector) -> Vector:
     return found
 
 
-class Service(msgspec.Struct, frozen=True, gc=False):
-    """The service times of a function on the reference group."""
+class Service(msgspec.Struct, frozen=True, dict=True):
+    """The service times of a function on the reference group. What follows from them is computed once."""
 
     sizes: tuple[tuple[float, float], ...]
     """(share of the requests, mean seconds), one for each batch size."""
@@ -61,22 +61,22 @@ class Service(msgspec.Struct, frozen=True, gc=False):
     first_s: float | None = None
     """For streams: seconds until the first output, which the target is for; None: it is for the whole answer."""
 
-    @property
+    @cached_property
     def mean_s(self) -> float:
         return math.fsum(share * seconds for share, seconds in self.sizes)
 
-    @property
+    @cached_property
     def answer_s(self) -> float:
         """Mean seconds of a request alone until what the target is for."""
         return self.mean_s if self.first_s is None else self.first_s
 
-    @property
+    @cached_property
     def cs2(self) -> float:
         """Squared coefficient of variation of the service time over all requests."""
         square = math.fsum(share * seconds**2 for share, seconds in self.sizes) * (1.0 + self.cv**2)
         return max(0.0, square / self.mean_s**2 - 1.0)
 
-    @property
+    @cached_property
     def late_alone(self) -> float:
         """Share of the requests whose own service is longer than the target, by the normal distribution itself."""
         return math.fsum(
@@ -84,7 +84,7 @@ class Service(msgspec.Struct, frozen=True, gc=False):
             for share, seconds in self.sizes
         )
 
-    @property
+    @cached_property
     def points(self) -> tuple[tuple[float, float], ...]:
         """(weight, time left for waiting) of every size and node; no time left: the request is late in any case."""
         return tuple(
@@ -118,9 +118,12 @@ class LateTable:
         if load <= 0.0:
             return self.hopeless
         below = int(slots)
-        waits = erlang_c(below, load)
+        blocked = _blocked(below, load)
+        waits = _waits(below, load, blocked)
         if slots > below:
-            waits = _between(waits, erlang_c(below + 1, load), slots - below)
+            waits = _between(
+                waits, _waits(below + 1, load, load * blocked / (below + 1 + load * blocked)), slots - below
+            )
         return self._late_of(slots, load, waits)
 
     def by_slots(self, most: int, loads: Vector) -> Vector:
@@ -151,7 +154,7 @@ class LateTable:
             before = waits
             blocked = load * blocked / (slots + load * blocked)
             if slots > load:
-                waits = blocked / (1.0 - load / slots * (1.0 - blocked))
+                waits = _waits(slots, load, blocked)
                 late = self._late_of(slots, load, waits)
         count = int((slots - 1) / step + 1e-9) + 1
         while (size := step * count) < slots - 1e-9:
@@ -165,7 +168,7 @@ class LateTable:
             return 1.0
         tail = self._tail * (slots - load)
         return math.fsum(
-            weight * (1.0 if left_s <= 0.0 else waits * math.exp(-tail * left_s)) for weight, left_s in self._points
+            [weight * (1.0 if left_s <= 0.0 else waits * math.exp(-tail * left_s)) for weight, left_s in self._points]
         )
 
     def _column(self, slots: int) -> npt.NDArray[np.float32]:
@@ -189,12 +192,19 @@ def table(service: Service, ca2: float) -> LateTable:
 
 def erlang_c(slots: int, load: float) -> float:
     """Returns the probability that a request waits, for ``load`` on ``slots`` (Erlang's C)."""
-    if load >= slots:
-        return 1.0
+    return _waits(slots, load, _blocked(slots, load))
+
+
+def _waits(slots: int, load: float, blocked: float) -> float:
+    return 1.0 if load >= slots else blocked / (1.0 - load / slots * (1.0 - blocked))
+
+
+def _blocked(slots: int, load: float) -> float:
+    """Returns the probability that all of ``slots`` are taken (Erlang's B)."""
     blocked = 1.0
     for count in range(1, slots + 1):
         blocked = load * blocked / (count + load * blocked)
-    return blocked / (1.0 - load / slots * (1.0 - blocked))
+    return blocked
 
 
 def _between(low: float, high: float, share: float) -> float:
