@@ -1,5 +1,6 @@
 """The mix: replicas of each group that carry a capacity for the least price, counting what a change costs."""
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -9,6 +10,11 @@ WRITE_OFF_S: Final = 600.0
 NODES: Final = 4000
 """Steps of the search, after which the best mix so far counts."""
 EPSILON: Final = 1e-9
+WORTH_A_CHANGE: Final = 0.9
+"""Part of the present price below which another mix of the same capacity is worth its starts."""
+
+Kinds = tuple[tuple[float, float, int, int, float], ...]
+"""The values of a :class:`MixGroup` for each group."""
 
 
 class MixGroup(NamedTuple):
@@ -33,10 +39,29 @@ class Mix(NamedTuple):
     slots: float
 
 
+def present_of(kinds: Kinds) -> Mix:
+    """Returns the mix that is there."""
+    return Mix(
+        tuple([count for _, _, count, _, _ in kinds]),
+        math.fsum([price * count for _, price, count, _, _ in kinds]),
+        math.fsum([slots * count for slots, _, count, _, _ in kinds]),
+    )
+
+
+def chosen(kinds: Kinds, present: Mix, slots: float) -> tuple[Mix, Mix | None]:
+    """Returns the mix to have for ``slots``, and the next best one, if any: what is there stays if it has just as many,
+    unless another one is much cheaper."""
+    is_enough = abs(present.slots - slots) < EPSILON
+    if is_enough and sum([kind[0] > 0.0 for kind in kinds]) == 1:
+        return present, None
+    best, other = cheapest(kinds, slots)
+    return (present, other) if is_enough and best.cost > WORTH_A_CHANGE * present.cost else (best, other)
+
+
 @lru_cache(maxsize=8192)
-def cheapest(groups: tuple[tuple[float, float, int, int, float], ...], slots: float) -> tuple[Mix, Mix | None]:
+def cheapest(groups: Kinds, slots: float) -> tuple[Mix, Mix | None]:
     """Returns the cheapest mix with at least ``slots`` (the largest possible one if there is none), and the next best
-    that differs in the first's dearest group, if any. ``groups``: the values of a ``MixGroup`` each.
+    that differs in the first's dearest group, if any.
 
     Depth-first over the groups in order of price per slot, cut off by the price that the rest must cost at least. The
     price per replica of a group never falls, so what is left is bounded by the cheapest price per slot. Kept: from one

@@ -71,3 +71,7 @@ class Paced:
         """Returns the seconds of a replica for one stream, with so many at a time."""
         pace, between, first_s = self._known[group]
         return (first_s + between * per_token_s(pace, streams)) / streams
+
+
+UNPACED: Final = Paced(None, None)
+"""Without a time per output token."""

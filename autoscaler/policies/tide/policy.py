@@ -25,12 +25,12 @@ from tidegate.autoscaler.decisions.groups import row
 from tidegate.autoscaler.decisions.reasons import figure, reason
 from tidegate.autoscaler.measure.observation import Observation
 from tidegate.autoscaler.policies.contract import PolicyRow, Recommendation
-from tidegate.autoscaler.policies.sla_basics import by_concurrency, floor_ips, held
+from tidegate.autoscaler.policies.sla_basics import TIE, by_concurrency, floor_ips, held
 from tidegate.autoscaler.policies.tide.calendar import Calendar
 from tidegate.autoscaler.policies.tide.cover import AIM, Expectation, LatePrice
 from tidegate.autoscaler.policies.tide.level import Level
 from tidegate.autoscaler.policies.tide.memory import TideMemory
-from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Mix, cheapest
+from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Kinds, Mix, chosen, present_of
 from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
 from tidegate.autoscaler.policies.tide.silence import Silence
@@ -58,8 +58,6 @@ CA2_CHANGED: Final = 0.12
 """Relative change of the arrivals' variability from which on late shares are computed again."""
 MIXED_STEP: Final = 0.5
 """Step of capacities where several groups can serve, in slots of the best one."""
-WORTH_A_CHANGE: Final = 0.9
-"""Part of the present price below which another mix of the same capacity is worth its starts."""
 MANY: Final = 100_000
 """Replicas of a group without a known limit."""
 MOST_MISSED_S: Final = 300
@@ -234,7 +232,9 @@ class TidePolicy:
             self._price.update(arrivals, late, expected, self._aim)
         base, drain = self._drained(observation, capacity, base, step, start_s, now)
         wanted = base + drain
-        present = math.fsum([each.slots * each.seen.existing for each in usable])
+        kinds = self._kinds(capacity)
+        existing = present_of(kinds)
+        present = existing.slots
         if not self._is_begun:
             # What runs at the beginning was wanted, and is the only memory until something is learnt.
             self._is_begun = True
@@ -256,14 +256,14 @@ class TidePolicy:
             most = min(recent, max(within, cover))
             if len(usable) > 1 and most < present:
                 # Whole replicas of several groups: what ``most`` slots would have anyway is no surplus.
-                most = self._mix(capacity, most)[0].slots
+                most = chosen(kinds, existing, most)[0].slots
             if present <= most + 1e-9:
                 target = present
         after_s = self._function.scaling.scale_to_zero_after_s
         is_kept = target <= 0.0 and observation.idle_s < after_s and observation.existing > 0
         if is_kept:
             target = min(step, best.slots)
-        mix, other = self._mix(capacity, target)
+        mix, other = chosen(kinds, existing, target)
         counts = _after_ready(capacity, mix.counts, min(target, wanted))
         alone = None
         if is_kept:
@@ -442,7 +442,7 @@ class TidePolicy:
             return base, 0.0
         mean_s = capacity.mean_s
         running = math.fsum([each.slots * each.seen.ready for each in capacity.groups])
-        eta_s = _eta_s(capacity, self._starts, start_s, now)
+        eta_s = _eta_s(capacity, self._starts, start_s, now) if observation.starting else start_s
         waiting = observation.waiting * mean_s + (self._level.level - running) * eta_s
         is_late = waiting > running * max(0.0, self._slo_s - capacity.service.answer_s)
         drain = waiting / max(start_s, LEAST_DRAIN_S) if is_late else 0.0
@@ -450,21 +450,15 @@ class TidePolicy:
             drain -= step - self._level.level  # The first replica has room for both.
         return max(base, step), max(0.0, drain)
 
-    def _mix(self, capacity: Capacity, target: float) -> tuple[Mix, Mix | None]:
-        starts, kinds, costs, slots = self._starts, [], [], []
+    def _kinds(self, capacity: Capacity) -> Kinds:
+        """Returns the groups as the choice of a mix sees them."""
+        starts, kinds = self._starts, []
         for each in capacity.groups:
-            seen, price = each.seen, each.price
+            seen = each.seen
             count, room = seen.ready + seen.starting, seen.room
             most = MANY if room is None else max(0, count + seen.draining + room)
-            kinds.append((each.slots, price, count, most, starts[seen.accelerator].median_s))
-            costs.append(price * count)
-            slots.append(each.slots * count)
-        present = Mix(tuple([kind[2] for kind in kinds]), math.fsum(costs), math.fsum(slots))
-        is_enough = abs(present.slots - target) < 1e-9
-        if is_enough and sum([kind[0] > 0.0 for kind in kinds]) == 1:
-            return present, None
-        best, other = cheapest(tuple(kinds), target)
-        return (present, other) if is_enough and best.cost > WORTH_A_CHANGE * present.cost else (best, other)
+            kinds.append((each.slots, each.price, count, most, starts[seen.accelerator].median_s))
+        return tuple(kinds)
 
     def _reasons(
         self, capacity: Capacity, lates: LateTable, sizes: "_Sizes", mix: Mix, other: Mix | None
@@ -508,8 +502,7 @@ class TidePolicy:
             hours = figure(mix.cost)
             reasons.append(reason("effort_limit", f"needs {sum(mix.counts)} replicas warm, {hours}/h"))
         if other is not None:
-            named = [each.seen.accelerator for each in capacity.groups]
-            reasons.append(reason("mix", f"{_named(named, mix)}; next best {_named(named, other)}"))
+            reasons.append(reason("mix", f"{_named(capacity, mix)}; next best {_named(capacity, other)}"))
         return tuple(reasons)
 
     def _seldom(self) -> str:
@@ -576,22 +569,20 @@ def _after_ready(capacity: Capacity, counts: tuple[int, ...], needed: float) -> 
     """Returns ``counts``, with releases taken back while the ready replicas that stay have less than ``needed``
     slots: those of the least price per slot first."""
     groups, kept = capacity.groups, list(counts)
-    if needed <= 0.0:
+    carried = math.fsum([each.slots * min(count, each.seen.ready) for each, count in zip(groups, kept, strict=True)])
+    if carried >= needed - TIE:
         return kept
-
-    def carried() -> float:
-        return math.fsum([each.slots * min(count, each.seen.ready) for each, count in zip(groups, kept, strict=True)])
-
-    while carried() < needed - 1e-9:
-        released = [index for index, each in enumerate(groups) if each.slots > 0.0 and kept[index] < each.seen.ready]
-        if not released:
-            break
-        kept[min(released, key=lambda index: (groups[index].price / groups[index].slots, index))] += 1
+    released = [index for index, each in enumerate(groups) if each.slots > 0.0 and kept[index] < each.seen.ready]
+    for index in sorted(released, key=lambda index: (groups[index].price / groups[index].slots, index)):
+        while carried < needed - TIE and kept[index] < groups[index].seen.ready:
+            kept[index] += 1
+            carried += groups[index].slots
     return kept
 
 
-def _named(names: list[str], mix: Mix) -> str:
-    counts = ", ".join([f"{name} {count}" for name, count in zip(names, mix.counts, strict=True) if count])
+def _named(capacity: Capacity, mix: Mix) -> str:
+    counted = zip(capacity.groups, mix.counts, strict=True)
+    counts = ", ".join([f"{each.seen.accelerator} {count}" for each, count in counted if count])
     return f"{counts or 'none'} at {figure(mix.cost)}/h"
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from tidegate.autoscaler.decisions.reasons import figure
 from tidegate.autoscaler.measure.observation import UNLOADED, ArrivalCounts, GroupObservation, Observation
-from tidegate.autoscaler.policies.tide.pace import Paced
+from tidegate.autoscaler.policies.tide.pace import UNPACED, Paced
 from tidegate.autoscaler.policies.tide.queueing import Service
 
 MEMORY_REQUESTS: Final = 5000.0
@@ -202,7 +202,7 @@ class Reference:
                 (each for each in seen if each.accelerator in curves),
                 key=lambda each: (each.price_per_hour or UNPRICED) * at(curves[each.accelerator], 1.0),
             ).accelerator
-        paced = Paced(observation.tokens, per_token_s)
+        paced = UNPACED if per_token_s is None else Paced(observation.tokens, per_token_s)
         slots = self._widths(seen, curves, is_in_inferences, paced)
         slowed = _slow_down(seen, curves, slots, paced, shares) if paced.is_known else ()
         if len(curves) > 1 or self._factors:
@@ -230,7 +230,7 @@ class Reference:
             curves[self._name],
             mean_s,
             best,
-            self._steady(served, shares, _cv(observation, name), first_s.get(name)),
+            self._steady(served, shares, _cv(best.seen), first_s.get(name)),
             best.slots / width,
             slowed,
             not usable,
@@ -245,6 +245,8 @@ class Reference:
         only its speed beside that, by the number of its answers: it may have served other requests, or before these."""
         factors, measured = self._factors, self._measured
         lead = self._leading(groups, curves)
+        if curves == measured and set(factors.values()) == {1.0}:
+            return curves  # Nothing has changed.
         key, moved = tuple(shares.items()), 1.0
         if lead is not None and lead.accelerator in factors:
             name = lead.accelerator
@@ -417,7 +419,9 @@ def _slots(group: GroupObservation, curve: Curve | None, limit: float, is_in_inf
     slots = max(1.0, limit / size) if is_in_inferences else limit
     if curve and slots > 1.0 and (unloaded_s := group.unloaded_s):
         whole_s = at(curve, size)
-        alone = max(unloaded_s, _alone_s(group, whole_s * slots, slots)) / whole_s
+        alone = unloaded_s / whole_s
+        if alone < slots:
+            alone = max(unloaded_s, _alone_s(group, whole_s * slots, slots)) / whole_s
         if alone < slots:
             slots = alone if alone > 1.0 else 1.0
     return slots
@@ -456,10 +460,9 @@ def _slow_down(
     return tuple(slowed)
 
 
-def _cv(observation: Observation, name: str) -> float:
-    for group in observation.groups:
-        if group.accelerator == name and group.tail_s and group.execution_s and (group.mean_batch or 1.0) <= 1.0:
-            return round(min(1.0, max(0.05, (group.tail_s / group.execution_s - 1.0) / TAIL_SIGMAS)), 1)
+def _cv(group: GroupObservation) -> float:
+    if group.tail_s and group.execution_s and (group.mean_batch or 1.0) <= 1.0:
+        return round(min(1.0, max(0.05, (group.tail_s / group.execution_s - 1.0) / TAIL_SIGMAS)), 1)
     return ASSUMED_CV
 
 
