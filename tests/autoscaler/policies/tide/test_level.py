@@ -76,6 +76,19 @@ def test_a_level_is_never_below_zero_and_falls_to_it() -> None:
     assert level.unit == 0.0
 
 
+def test_a_silence_in_which_eight_requests_would_have_come_is_no_load() -> None:
+    level = Level()
+    for second in range(600):
+        level.update(*((WORK, WORK**2) if second % 5 == 0 else (0.0, 0.0)), 1)
+    assert level.level == pytest.approx(0.2 * WORK, rel=0.02)
+    for _ in range(35):
+        level.update(0.0, 0.0, 1)
+    assert level.level > 0.0
+    for _ in range(15):
+        level.update(0.0, 0.0, 1)
+    assert (level.level, level.window_s) == (0.0, 54.0)
+
+
 def test_a_shortest_window_is_kept_to() -> None:
     level = Level()
     for _ in range(5):

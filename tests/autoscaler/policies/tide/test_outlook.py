@@ -1,5 +1,6 @@
 """The outlook: which levels to expect once a replica that starts now would help."""
 
+import math
 import random
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from tests.autoscaler.policies.tide.test_level import WORK, arrivals
 from tidegate.autoscaler.policies.tide.level import Level
-from tidegate.autoscaler.policies.tide.outlook import FIRST_BUSY_ROW, HALF_LIFE_S, IDLE_ROWS, Outlook
+from tidegate.autoscaler.policies.tide.outlook import CENTRE, FIRST_BUSY_ROW, HALF_LIFE_S, IDLE_ROWS, Outlook
 
 HORIZON_S = 31.0
 
@@ -249,3 +250,54 @@ def test_chances_with_a_calendar_are_chances() -> None:
     load = Load(1).run_evenly(30, 4000)
     assert load.outlook._calendar_at(load.outlook.row(load.level))[1] > 0.0
     assert load.outlook.forecast(load.level)[1].sum() == pytest.approx(1.0)
+
+
+UNCHANGED = (0.4 + 3e-5) / (0.4 * (1.0 + 2.0 / (math.e - 1.0)) + 3e-5 * (1.0 + 2.0 / (math.exp(0.1) - 1.0)))
+"""Chance of no change before anything is learnt."""
+
+
+def chances_of(outlook: Outlook, level: Level) -> list[float]:
+    """Returns the chances by bin."""
+    return [0.0, *outlook.forecast(level)[1].tolist()]
+
+
+def test_a_row_leans_on_all_rows_and_these_on_what_is_assumed() -> None:
+    load = Load(1).run_evenly(60, 660)  # Sixty samples without a change.
+    everywhere = 60.0 * (600.0 * UNCHANGED + 60.0) / 660.0
+    assert chances_of(Outlook(), load.level)[CENTRE] == pytest.approx(UNCHANGED, rel=1e-4)
+    assert chances_of(load.outlook, load.level)[CENTRE] == pytest.approx((everywhere + 60.0) / 120.0, rel=1e-4)
+    beside = Load(1).run_evenly(80, 10).level  # Eight slots are the row above that of six.
+    assert load.outlook.row(beside) == load.outlook.row(load.level) + 1
+    seen = 0.3 * 60.0
+    assert chances_of(load.outlook, beside)[CENTRE] == pytest.approx((everywhere + seen) / (60.0 + seen), rel=1e-4)
+
+
+class Seen(Level):
+    """A level as it is stated, over one second."""
+
+    def __init__(self, level: float) -> None:
+        super().__init__()
+        self.level, self.work, self.squares = level, WORK, WORK**2
+
+
+@pytest.mark.parametrize(
+    ("level", "change"),
+    [
+        (8.5, 0),  # 2.5 of two standard errors of 2.6.
+        (8.75, 5),  # One standard error less is 7.8 slots: ln(7.86 / 6.05).
+        (9.7, 7),
+        (13.5, 13),  # From the centre of the row on, 6.52 slots: ln(12.4 / 6.57).
+        (20.0, 21),
+    ],
+)
+def test_a_change_beyond_chance_is_counted_and_a_big_one_from_the_centre_of_its_row(level: float, change: int) -> None:
+    outlook = Outlook()
+    for _ in range(640):
+        outlook.update(Seen(6.0), 1.0)
+    before = chances_of(outlook, Seen(6.0))
+    outlook.update(Seen(level), 1.0)
+    gained = np.subtract(chances_of(outlook, Seen(6.0)), before)
+    assert int(gained.argmax()) == CENTRE + change
+    levels, _ = outlook.forecast(Seen(6.0))
+    expected = 6.0 if change < 10 else math.exp(7.5 / 4.0)
+    assert levels[CENTRE + change - 1] == pytest.approx((expected + 0.05) * math.exp(0.05 * change) - 0.05)

@@ -82,6 +82,13 @@ def test_what_no_number_of_slots_can_keep_does_not_count() -> None:
     assert slow.base(6.0, ALLOWED, 1.0) < 20.0
 
 
+@pytest.mark.parametrize(("latency_s", "share"), [(0.3, 0.0), (0.2, 0.011257), (0.16, 0.233333)])
+def test_what_is_hopeless_follows_five_service_times(latency_s: float, share: float) -> None:
+    """They are 0.1 s, and 0.068 and 0.143 s less and more, of which two are cut at 0.02 s."""
+    wide = LateTable(Service(sizes=((1.0, 0.1),), cv=0.5, latency_s=latency_s), 1.0)
+    assert wide.hopeless == pytest.approx(share, abs=1e-6)
+
+
 def test_what_is_late_alone_follows_the_normal_distribution() -> None:
     sizes = ((0.9, 0.1), (0.1, 0.2))
     # Two standard deviations above the mean, and half of one below it.
