@@ -252,6 +252,29 @@ def test_chances_with_a_calendar_are_chances() -> None:
     assert load.outlook.forecast(load.level)[1].sum() == pytest.approx(1.0)
 
 
+def test_a_calendar_of_two_moments_counts_half_of_what_its_forecasts_have_earned() -> None:
+    load = Load(1).run_evenly(30, 4000)
+    _, moments = load.outlook._calendar_at(load.outlook.row(load.level))
+    load.outlook._odds = -50.0
+    rows = chances_of(load.outlook, load.level)[CENTRE]
+    load.outlook._odds = 50.0
+    trust = moments / (moments + 2.0)
+    assert chances_of(load.outlook, load.level)[CENTRE] == pytest.approx((1.0 - trust) * rows + trust)
+    load.outlook._odds = 0.0
+    assert chances_of(load.outlook, load.level)[CENTRE] == pytest.approx(rows + 0.5 * trust * (1.0 - rows))
+
+
+@pytest.mark.parametrize(
+    ("rows", "both", "odds"), [(0.1, 0.2, 2.0 + math.log(2.0)), (0.01, 0.5, 4.0), (0.9, 1e-4, -4.0)]
+)
+def test_the_odds_on_the_calendar_stay_between_four_factors_of_e(rows: float, both: float, odds: float) -> None:
+    outlook = Outlook()
+    outlook._horizon_s, outlook._odds = 1, 2.0
+    outlook._foreseen.append((1, rows, both))
+    outlook._judge(1, CENTRE + 20)
+    assert outlook._odds == pytest.approx(odds)
+
+
 UNCHANGED = (0.4 + 3e-5) / (0.4 * (1.0 + 2.0 / (math.e - 1.0)) + 3e-5 * (1.0 + 2.0 / (math.exp(0.1) - 1.0)))
 """Chance of no change before anything is learnt."""
 

@@ -76,7 +76,7 @@ def test_a_sample_weighs_half_after_its_half_life() -> None:
     silence._weight *= 2.0 ** (1000 / HALF_LIFE_S)
     for _ in range(1000):
         silence.update(0.0, 1.0)
-    assert silence._weight / before == pytest.approx(2.0 ** (2000 / HALF_LIFE_S))
+    assert silence._weight / before == pytest.approx(2.0 ** (2000 / (3 * 86_400.0)))
 
 
 def test_weights_are_scaled_back_before_they_grow_too_large() -> None:
