@@ -170,3 +170,8 @@ class Expectation:
         below = int(slots)
         low, high = self._by_slots[below], self._by_slots[below + 1]
         return low + (slots - below) * (high - low)
+
+    def needed(self, late: float) -> float | None:
+        """Returns the least whole slots on which at most ``late`` requests per second are late; None if none of those
+        that a price could buy are enough."""
+        return next((float(slots) for slots, found in enumerate(self._by_slots) if found <= late), None)

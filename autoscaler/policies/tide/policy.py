@@ -4,20 +4,20 @@ Each second, from the arrivals and what is learnt:
 
 1. *Level*: the load now, and *base*, the least capacity that keeps its late share (``level``, ``queueing``).
 2. *Outlook*: how likely each level is by the time that a replica started now would help, and *cover*, the capacity that
-   is worth its price for what may come (``outlook``, ``cover``). After a
-   silence the last replica has no base: what requests cost that come then decides (``silence``).
+   is worth its price for what may come (``outlook``, ``cover``). After a silence of a function that is seldom used it
+   decides about the last replica (``silence``).
 3. *Drain*: capacity for what waits and cannot be served in time by what runs.
 4. *Hold*: a replica stays as long as starting it again would cost, and nothing changes within what chance explains.
 5. *Mix*: the cheapest replicas over the groups that carry it (``mix``). Others go only once these are ready.
 
-Loads and capacities are in slots of one reference group (``work``). One replica of a group without a known
-service rate is tried where the known groups are not enough; without any rate, the requests that wait and run decide.
+Loads and capacities are in slots of one reference group (``work``). One replica of a group without a known service rate
+is tried where the known groups are not enough; without any rate, the requests that wait and run decide.
 """
 
 import math
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import UNSET
 
@@ -30,16 +30,16 @@ from tidegate.autoscaler.policies.tide.calendar import Calendar
 from tidegate.autoscaler.policies.tide.cover import AIM, Expectation, LatePrice
 from tidegate.autoscaler.policies.tide.level import Level
 from tidegate.autoscaler.policies.tide.memory import TideMemory
-from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Kinds, Mix, chosen, present_of
+from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Kinds, Mix, cheapest, chosen, present_of
 from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
 from tidegate.autoscaler.policies.tide.silence import Silence
 from tidegate.autoscaler.policies.tide.starts import Starts
+from tidegate.autoscaler.policies.tide.words import Chosen, Expected, Sizes, reasons_of
 from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, Reference
 from tidegate.function import ConcurrencyUnit, Function
 from tidegate.manifest import policy_parameters as scaling_parameters
 from tidegate.manifest.policy_parameters import TIDE_PARAMETERS
-from tidegate.records.decision import Reason
 
 LOOK_EVERY_S: Final = 10.0
 """Interval at which the outlook is read again while the level does not move."""
@@ -228,8 +228,8 @@ class TidePolicy:
             there = max(base, cover)
             if is_quiet and not any(each.seen.ready for each in usable):
                 there = 0.0  # A cover that starts does not serve yet.
-            expected = 0.0 if self._expectation is None else self._expectation.late(there / unit)
-            self._price.update(arrivals, late, expected, self._aim)
+            lost = 0.0 if self._expectation is None else self._expectation.late(there / unit)
+            self._price.update(arrivals, late, lost, self._aim)
         base, drain = self._drained(observation, capacity, base, step, start_s, now)
         wanted = base + drain
         kinds = self._kinds(capacity)
@@ -266,15 +266,17 @@ class TidePolicy:
         mix, other = chosen(kinds, existing, target)
         counts = _after_ready(capacity, mix.counts, min(target, wanted))
         alone = None
+        expected = Expected(level, self._price.theta(self._aim), self._expectation, self._silence.seconds)
         if is_kept:
             alone = reason("not_idle_yet", f"{figure(observation.idle_s)} s < {figure(after_s)} s")
         elif target <= 0.0:
             alone = reason("zero")
             if observation.existing:
-                why = self._seldom() if is_quiet else ""
-                alone = reason("idle", f"for {figure(observation.idle_s)} s{why}")
-        sizes = _Sizes(load, base, cover, drain, held, left_s, target, alone, is_quiet)
-        reasons = self._reasons(capacity, lates, sizes, mix, other)
+                alone = reason("idle", f"for {figure(observation.idle_s)} s{expected.seldom() if is_quiet else ''}")
+        sizes = Sizes(load, base, cover, drain, held, left_s, target, is_quiet)
+        is_at_limit = self._price.is_at_limit
+        mixes = Chosen(mix, other, is_at_limit, self._needed(kinds, unit, target) if is_at_limit else None)
+        reasons = (alone,) if alone else reasons_of(self._function.sla, capacity, lates, expected, sizes, mixes)
         if alone is None and target > mix.slots + 1e-9 and (tried := _unknown(capacity)) is not None:
             seen = capacity.groups[tried].seen
             counts[tried] = min(1, seen.existing + seen.draining + (1 if seen.room is None else max(0, seen.room)))
@@ -460,78 +462,15 @@ class TidePolicy:
             kinds.append((each.slots, each.price, count, most, starts[seen.accelerator].median_s))
         return tuple(kinds)
 
-    def _reasons(
-        self, capacity: Capacity, lates: LateTable, sizes: "_Sizes", mix: Mix, other: Mix | None
-    ) -> tuple[Reason, ...]:
-        level, load, base, cover = self._level, sizes.load, sizes.base, sizes.cover
-        if sizes.alone is not None:
-            return (sizes.alone,)
-        reasons = []
-        if capacity.is_infeasible:
-            reasons.append(reason("slo_infeasible"))
-        elif min(lates.hopeless, lates.service.late_alone) > self._aim / AIM:
-            reasons.append(reason("late_alone", f"{figure(100.0 * lates.hopeless)} % of them"))
-        if capacity.paced:
-            target = f"at a time, for {figure(1e3 * (self._function.sla.per_token_s or 0.0))} ms per output token"
-            reasons.append(reason("token_pace", f"{', '.join(capacity.paced)} {target}"))
-        if load > level.level:
-            reasons.append(reason("target_ips", f"{figure(load)} slots instead of {figure(level.level)}"))
-        if sizes.is_quiet:
-            if cover > base:
-                reasons.append(reason("cover", f"{figure(cover)} slots{self._seldom()}"))
-        else:
-            seen = f"{figure(level.level)} slots over {figure(level.window_s)} s"
-            if load > 0.0:
-                late = 100.0 * lates.late(base / capacity.unit, load / capacity.unit)
-                seen += f": on {figure(base)} slots {_percent(late)} is late"
-            reasons.append(reason("level", seen))
-        if cover > base and self._expectation is not None and not sizes.is_quiet:
-            price, surge = self._price.theta(self._aim), 100.0 * self._expectation.surge
-            priced = f"a late request is worth {figure(price)} replica-seconds"
-            reasons.append(
-                reason("cover", f"{figure(cover)} slots: {priced}, more than the base with {figure(surge)} %")
-            )
-        if sizes.drain > 0.0:
-            reasons.append(reason("drain", f"{figure(sizes.drain)} slots"))
-        if base + sizes.drain > mix.slots + 1e-9:
-            reasons.append(reason("no_capacity", f"{figure(mix.slots)} slots are all that there is"))
-        if sizes.target > max(base + sizes.drain, cover):
-            held = f"for {figure(sizes.left_s)} s more" if sizes.target == sizes.held else "the load is within chance"
-            reasons.append(reason("replica_held", f"{figure(sizes.target)} slots, {held}"))
-        if self._price.is_at_limit:
-            hours = figure(mix.cost)
-            reasons.append(reason("effort_limit", f"needs {sum(mix.counts)} replicas warm, {hours}/h"))
-        if other is not None:
-            reasons.append(reason("mix", f"{_named(capacity, mix)}; next best {_named(capacity, other)}"))
-        return tuple(reasons)
-
-    def _seldom(self) -> str:
-        """Returns what is expected after a silence, and its price; for people."""
-        if self._expectation is None:
-            return ": a replica that is started for a request is in time"
-        rate = self._expectation.late(0.0)
-        expected = f"{figure(rate)} requests/s are expected {self._silence.seconds} s after the last one"
-        return f": {expected}, a late one is worth {figure(self._price.theta(self._aim))} replica-seconds"
+    def _needed(self, kinds: Kinds, unit: float, target: float) -> Mix | None:
+        """Returns the mix that would keep what is aimed at; None if no size is known to do so."""
+        slots: float | None = 0.0
+        if self._expectation is not None:
+            slots = self._expectation.needed(self._price.aimed(self._aim) * self._price.rate)
+        return None if slots is None else cheapest(kinds, max(target, unit * slots))[0]
 
     def __repr__(self) -> str:
         return f"<TidePolicy {self._function.name} {self._level!r} {self._price!r}>"
-
-
-class _Sizes(NamedTuple):
-    """The parts of a size, in slots."""
-
-    load: float
-    base: float
-    cover: float
-    drain: float
-    held: float
-    left_s: float
-    """How long ``held`` still holds."""
-    target: float
-    alone: Reason | None
-    """Why there is no replica, or one that nothing asks for; None if the load asks for some."""
-    is_quiet: bool
-    """Nothing has come for long."""
 
 
 def _is_quiet(observation: Observation, after_s: float, start_s: float) -> bool:
@@ -580,12 +519,6 @@ def _after_ready(capacity: Capacity, counts: tuple[int, ...], needed: float) -> 
     return kept
 
 
-def _named(capacity: Capacity, mix: Mix) -> str:
-    counted = zip(capacity.groups, mix.counts, strict=True)
-    counts = ", ".join([f"{each.seen.accelerator} {count}" for each, count in counted if count])
-    return f"{counts or 'none'} at {figure(mix.cost)}/h"
-
-
 ROW = PolicyRow(
     name="tide",
     sentence="The cheapest fleet that keeps the latency target, with cover for what may come while a replica starts.",
@@ -614,8 +547,3 @@ ROW = PolicyRow(
     late_price_s=TidePolicy.late_price_s,
     words=TidePolicy.words,
 )
-
-
-def _percent(value: float) -> str:
-    """Formats percent for people, without an exponent for what is next to nothing."""
-    return "less than 0.001 %" if 0.0 < value < 1e-3 else f"{figure(value)} %"

@@ -56,6 +56,15 @@ def test_late_requests_are_counted_by_rate() -> None:
     assert expectation(0.1, 1.0).late(1000.0) < 1e-3
 
 
+def test_what_is_needed_is_the_least_that_makes_so_few_late() -> None:
+    found = expectation(0.1, 100.0)
+    needed = found.needed(0.01)
+    assert needed is not None
+    assert found.late(needed) <= 0.01 < found.late(needed - 1.0)
+    assert found.needed(1e9) == 0.0
+    assert expectation(1e-4, 1.0).needed(0.01) is None
+
+
 def test_a_replica_that_is_larger_than_any_load_is_bought() -> None:
     assert expectation(0.0, 1.0, step=32.0).best == 32.0
 

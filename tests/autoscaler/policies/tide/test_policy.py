@@ -446,7 +446,21 @@ def test_a_target_that_no_group_can_meet_is_said() -> None:
 def test_a_limit_of_the_effort_is_said_when_it_is_reached() -> None:
     world = World(latency_s=0.11, parameters={"sla-effort": "0.15"})  # A part of the executions alone takes longer.
     world.run(20.0, 1200)
-    assert "effort_limit" in world.codes
+    assert [each.detail for each in world.reasons if each.code == "effort_limit"] == ["no size is known to keep it"]
+
+
+def test_the_limit_of_the_effort_says_what_would_keep_the_target() -> None:
+    """Surges to twelve slots, at a price that buys no cover for them."""
+    world = World(parameters={"sla-effort": "0.1"})
+    for _ in range(8):
+        world.run(30.0, 570)
+        world.run(120.0, 40)
+    world.run(30.0, 120)
+    (needed,) = [each.detail for each in world.reasons if each.code == "effort_limit"]
+    count = int(needed.removeprefix("needs cpu ").split()[0])
+    assert needed == f"needs cpu {count} at {count * 0.5:.3g}/h"
+    assert world.last.desired is not None
+    assert world.last.desired < 12 < count < 20
 
 
 @pytest.mark.parametrize("gap_s", [-1000, 5, 100_000])

@@ -1,0 +1,128 @@
+"""The reasons of a decision of ``tide``, in words."""
+
+from typing import NamedTuple
+
+from tidegate.autoscaler.decisions.reasons import figure, reason
+from tidegate.autoscaler.policies.tide.cover import Expectation
+from tidegate.autoscaler.policies.tide.level import Level
+from tidegate.autoscaler.policies.tide.mix import Mix
+from tidegate.autoscaler.policies.tide.queueing import LateTable
+from tidegate.autoscaler.policies.tide.work import Capacity
+from tidegate.function import Sla
+from tidegate.records.decision import Reason
+
+
+class Sizes(NamedTuple):
+    """The parts of a size, in slots."""
+
+    load: float
+    base: float
+    cover: float
+    drain: float
+    held: float
+    left_s: float
+    """How long ``held`` still holds."""
+    target: float
+    is_quiet: bool
+    """Nothing has come for long."""
+
+
+class Expected(NamedTuple):
+    """What is there, what may come, and what it is worth."""
+
+    level: Level
+    theta: float
+    """Price of a late request."""
+    expectation: Expectation | None
+    """None where a replica that is started for a request is in time."""
+    silence_s: int
+    """Since the last request."""
+
+    def seldom(self) -> str:
+        """Returns what is expected after a silence, and its price."""
+        if self.expectation is None:
+            return ": a replica that is started for a request is in time"
+        rate = self.expectation.late(0.0)
+        expected = f"{figure(rate)} requests/s are expected {self.silence_s} s after the last one"
+        return f": {expected}, a late one is worth {figure(self.theta)} replica-seconds"
+
+
+class Chosen(NamedTuple):
+    """The mixes that a decision names."""
+
+    mix: Mix
+    other: Mix | None
+    """The next best one."""
+    is_at_limit: bool
+    """The price of a late request is the highest that is allowed."""
+    needed: Mix | None
+    """What would keep the target then; None if no size is known to do so."""
+
+
+def reasons_of(
+    sla: Sla, capacity: Capacity, lates: LateTable, expected: Expected, sizes: Sizes, chosen: Chosen
+) -> tuple[Reason, ...]:
+    """Returns the reasons for a size, in the order in which they make it."""
+    base, cover, mix = sizes.base, sizes.cover, chosen.mix
+    reasons = [*_limits(sla, capacity, lates), *_load(capacity, lates, expected, sizes)]
+    if sizes.drain > 0.0:
+        reasons.append(reason("drain", f"{figure(sizes.drain)} slots"))
+    if base + sizes.drain > mix.slots + 1e-9:
+        reasons.append(reason("no_capacity", f"{figure(mix.slots)} slots are all that there is"))
+    if sizes.target > max(base + sizes.drain, cover):
+        held = f"for {figure(sizes.left_s)} s more" if sizes.target == sizes.held else "the load is within chance"
+        reasons.append(reason("replica_held", f"{figure(sizes.target)} slots, {held}"))
+    if chosen.is_at_limit and chosen.needed is None:
+        reasons.append(reason("effort_limit", "no size is known to keep it"))
+    elif chosen.needed is not None:
+        price = sum(each.price * count for each, count in zip(capacity.groups, chosen.needed.counts, strict=True))
+        reasons.append(reason("effort_limit", f"needs {_counts(capacity, chosen.needed)} at {figure(price)}/h"))
+    if chosen.other is not None:
+        named = [f"{_counts(capacity, each)} at {figure(each.cost)}/h" for each in (mix, chosen.other)]
+        reasons.append(reason("mix", "; next best ".join(named)))
+    return tuple(reasons)
+
+
+def _limits(sla: Sla, capacity: Capacity, lates: LateTable) -> list[Reason]:
+    """Returns what the targets leave of the replicas."""
+    reasons = []
+    if capacity.is_infeasible:
+        reasons.append(reason("slo_infeasible"))
+    elif min(lates.hopeless, lates.service.late_alone) > 1.0 - sla.percentile / 100.0:
+        reasons.append(reason("late_alone", f"{figure(100.0 * lates.hopeless)} % of them"))
+    if capacity.paced:
+        target = f"at a time, for {figure(1e3 * (sla.per_token_s or 0.0))} ms per output token"
+        reasons.append(reason("token_pace", f"{', '.join(capacity.paced)} {target}"))
+    return reasons
+
+
+def _load(capacity: Capacity, lates: LateTable, expected: Expected, sizes: Sizes) -> list[Reason]:
+    """Returns what is there and what may come, with the slots for both."""
+    level, load, base, cover = expected.level, sizes.load, sizes.base, sizes.cover
+    reasons = []
+    if load > level.level:
+        reasons.append(reason("target_ips", f"{figure(load)} slots instead of {figure(level.level)}"))
+    if sizes.is_quiet:
+        if cover > base:
+            reasons.append(reason("cover", f"{figure(cover)} slots{expected.seldom()}"))
+        return reasons
+    seen = f"{figure(level.level)} slots over {figure(level.window_s)} s"
+    if load > 0.0:
+        late = 100.0 * lates.late(base / capacity.unit, load / capacity.unit)
+        seen += f": on {figure(base)} slots {_percent(late)} is late"
+    reasons.append(reason("level", seen))
+    if cover > base and expected.expectation is not None:
+        surge = f"a load above the base comes with a chance of {figure(100.0 * expected.expectation.surge)} %"
+        priced = f"a late request is worth {figure(expected.theta)} replica-seconds"
+        reasons.append(reason("cover", f"{figure(cover)} slots: {surge}, {priced}"))
+    return reasons
+
+
+def _counts(capacity: Capacity, mix: Mix) -> str:
+    counted = zip(capacity.groups, mix.counts, strict=True)
+    return ", ".join([f"{each.seen.accelerator} {count}" for each, count in counted if count]) or "none"
+
+
+def _percent(value: float) -> str:
+    """Formats percent for people, without an exponent for what is next to nothing."""
+    return "less than 0.001 %" if 0.0 < value < 1e-3 else f"{figure(value)} %"
