@@ -76,13 +76,22 @@ class StartFailedError(TidegateError):
     """A revision did not become ready; the message has the server's own last lines."""
 
 
+def words_of(body: bytes) -> str:
+    """Returns the code and the message of an error's body behind a status; a body of another form as it is."""
+    try:
+        error = json.loads(body)["error"]
+        return f", {error['code']}: {error['message']}"
+    except (ValueError, LookupError, TypeError):
+        return f": {body.decode(errors='replace')[:2000]}"
+
+
 class InvokeError(TidegateError):
     """The function answered with an error status."""
 
     def __init__(self, status: int, body: bytes) -> None:
         self.status = status
         self.body = body
-        super().__init__(f"status {status}: {body.decode(errors='replace')[:2000]}")
+        super().__init__(f"status {status}{words_of(body)}")
 
 
 class Tidegate:

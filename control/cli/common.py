@@ -6,10 +6,12 @@ import at their top only what ``--help`` needs; everything else is imported wher
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from unicodedata import category
@@ -178,6 +180,24 @@ def exit_codes() -> Iterator[None]:
         raise typer.Exit(EXIT_FAILED) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+@contextmanager
+def as_flags(flags: Mapping[str, str]) -> Iterator[None]:
+    """Names the flags of a command in the faults that the control process finds: ``flags`` by the names of the API."""
+    from tidegate.control.sdk import ApiError
+
+    try:
+        yield
+    except ApiError as error:
+        known = "|".join(map(re.escape, sorted(flags, key=len, reverse=True)))
+        message = re.sub(
+            rf"^(  )({known})(?=[: ])",
+            lambda found: found[1] + flags[found[2]],
+            error.detail.message,
+            flags=re.MULTILINE,
+        )
+        raise ApiError(error.status, replace(error.detail, message=message)) from error.__cause__
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from tidegate.control.cli.common import (
     EXIT_WRONG_INPUT,
     JsonOption,
     StateOption,
+    as_flags,
     connect,
     console,
     exit_codes,
@@ -53,6 +54,7 @@ FLAGS = tuple(
 STANDARD_INPUT: Final = "standard input"
 SLACK_S: Final = 2.0
 """Time between the deploy and the wait for it, within which a place may have been taken."""
+RESIZE_FLAGS: Final = {"cores": "--cores", "max_batch": "--batch", "batch_delay": "--batch-delay"}
 OTHER_SOURCE: Final = "other_source"
 """Code of the API's answer for a function that was deployed from another file."""
 
@@ -189,7 +191,12 @@ def resize(
     json: JsonOption = False,
 ) -> None:
     """Change cores and batches of a function's running replicas while they serve, until its next deploy."""
-    with connect(state) as tidegate:
+    given = (cores, batch, batch_delay)
+    if reset == any(each is not None for each in given):
+        value = "--reset with another figure" if reset else "nothing"
+        allowed = "--cores, --batch, --batch-delay or several of them; or --reset alone"
+        raise InvalidInputError("resize", [Fault("flags", value, allowed)])
+    with as_flags(RESIZE_FLAGS), connect(state) as tidegate:
         view = tidegate.resize(name, cores=cores, max_batch=batch, batch_delay=batch_delay, reset=reset)
     if json:
         print_json(view)

@@ -60,20 +60,32 @@ def invoke(
 ) -> None:
     """Send one request to a function and print the answer."""
     headers = read_headers(header or [])
-    if is_async and v2:
-        raise typer.BadParameter("--async does not apply to --v2: tritonclient waits for its answers")
+    _check(data, file, path, is_async=is_async, v2=v2, has_tensors=bool(tensor))
     with connect(state, authorities=cacert) as tidegate:
         if v2:
             _invoke_v2(tidegate, name, tensor or [], headers, timeout, json)
             return
-        if tensor:
-            raise typer.BadParameter("--input needs --v2")
         body = _body(data, file)
         target = path or _default_path(tidegate, name)
         if is_async:
             print_new_job(tidegate, name, f"/{target.lstrip('/')}", body, headers, json=json)
             return
         _invoke_http(tidegate, name, target, body, headers, timeout, json)
+
+
+def _check(
+    data: str | None, file: Path | None, path: str | None, *, is_async: bool, v2: bool, has_tensors: bool
+) -> None:
+    """Raises BadParameter for options of which one would do nothing."""
+    if data is not None and file is not None:
+        raise typer.BadParameter("--data and --file exclude each other")
+    if has_tensors and not v2:
+        raise typer.BadParameter("--input needs --v2")
+    if v2 and is_async:
+        raise typer.BadParameter("--async does not apply to --v2: tritonclient waits for its answers")
+    given = {"--data": data, "--file": file, "--path": path}
+    if v2 and (unused := [flag for flag, value in given.items() if value is not None]):
+        raise typer.BadParameter(f"{', '.join(unused)}: not with --v2, which sends the tensors of --input")
 
 
 def register(app: typer.Typer) -> None:

@@ -41,7 +41,10 @@ def job(
     with connect(state) as tidegate:
         if delete:
             tidegate.delete_job(job_id, headers=headers)
-            say(f"{job_id} is deleted")
+            if json:
+                print_json({"deleted": [job_id]})
+            else:
+                say(f"{job_id} is deleted")
         elif result:
             _print_result(tidegate, job_id, headers, timeout, json=json)
         else:

@@ -266,8 +266,8 @@ def deployment(view: "DeploymentView", width: int = PIPE_WIDTH) -> "Group":
     for column in ("WORKER", "STATE", "PID", "RESTARTS", "TABLE", "CONNECTIONS"):
         workers.add_column(column)
     for each in view.gateways:
-        row = (each.worker, each.state, each.pid, each.restarts, each.table or "-", each.connections)
-        workers.add_row(*(str(cell) for cell in row))
+        row = (each.worker, each.state, each.pid, each.restarts, each.table or None, each.connections)
+        workers.add_row(*("-" if cell is None else str(cell) for cell in row))
     devices = Table(box=None, pad_edge=False)
     for column in ("ACCELERATOR", "KIND", "IN USE", "PRICE/H", "BUSY", "BALANCE", "POWER", "UNIT"):
         devices.add_column(column)
@@ -426,7 +426,7 @@ def function(view: "FunctionView") -> "Group":
         sla += f", {seconds(view.per_token_s)} per output token"
     lines = [
         f"[bold]{view.name}[/bold]  {_coloured(view.state.value)}  serving {view.revision}  {sla}",
-        f"{view.path_url or ''}   models {', '.join(view.models)} ({view.protocol})",
+        f"{view.path_url or view.url or 'its URL is not known'}   models {', '.join(view.models)} ({view.protocol})",
         f"last {seconds(traffic.window_s)}: {_count(traffic.requests, 'request')}, "
         f"{_count(traffic.inferences, 'inference')}, "
         f"{traffic.failed} failed, {traffic.refused} refused{_dropped(traffic)}, {traffic.expired} expired, "

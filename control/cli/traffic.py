@@ -1,11 +1,21 @@
 """``tidegate traffic``, ``rollout`` and ``rollback``: the traffic split between revisions."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from tidegate.control.cli.cluster.elsewhere import in_control_process
-from tidegate.control.cli.common import JsonOption, StateOption, connect, console, guarded, print_json, say, seconds
+from tidegate.control.cli.common import (
+    JsonOption,
+    StateOption,
+    as_flags,
+    connect,
+    console,
+    guarded,
+    print_json,
+    say,
+    seconds,
+)
 from tidegate.control.cli.show import NameArgument
 
 if TYPE_CHECKING:
@@ -13,6 +23,17 @@ if TYPE_CHECKING:
 
     from tidegate.control.views.functions import RolloutView, ShadowView, SplitView, WindowView
 
+FLAGS: Final = {
+    "split": "--to",
+    "to": "--to",
+    "tag": "--tag",
+    "untag": "--untag",
+    "canary-steps": "--canary",
+    "canary-window": "--window",
+    "rollout-duration": "--over",
+    "shadow-percent": "--shadow",
+}
+"""Flags by the names of the API."""
 _ACTIONS = ("promote", "pause", "resume", "abort")
 _TO = "REVISION=PERCENT with a percent of 0 to 100"
 
@@ -40,7 +61,7 @@ def traffic(
 ) -> None:
     """Show the share of requests of each revision, or set it by hand; it then stays until it is changed."""
     split, tags = _asked(to or [], tag or [])
-    with connect(state) as tidegate:
+    with as_flags(FLAGS), connect(state) as tidegate:
         if split or tags or untag or latest:
             view = tidegate.set_traffic(name, split, tags=tags, untag=tuple(untag or ()), follow=latest)
         else:
@@ -63,7 +84,7 @@ def rollback(
     json: JsonOption = False,
 ) -> None:
     """Return to an earlier revision, or abort the rollout under way."""
-    with connect(state) as tidegate:
+    with as_flags(FLAGS), connect(state) as tidegate:
         view = tidegate.rollback(name, to)
     if json:
         print_json(view)
@@ -104,7 +125,7 @@ def rollout(
     plan = {"canary-steps": canary, "canary-window": window, "rollout-duration": over, "shadow-percent": shadow}
     given = {key: text for key, text in plan.items() if text is not None}
     chosen = [word for word, is_set in zip(_ACTIONS, (promote, pause, resume, abort), strict=True) if is_set]
-    with connect(state) as tidegate:
+    with as_flags(FLAGS), connect(state) as tidegate:
         action = _action(chosen, given, to)
         if action is None:
             view = tidegate.rollout(name)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.control.sdk import NotRunningError, Tidegate
+from tidegate.control.sdk import InvokeError, NotRunningError, Tidegate
 from tidegate.control.state.directory import DirectoryLock, Holder, StateDirectory
 
 SINCE = "2026-01-01 10:00:00+01:00"
@@ -75,3 +75,16 @@ def test_one_that_does_not_come_is_not_awaited_for_ever(tmp_path: Path, monkeypa
     with pytest.raises(NotRunningError, match="start one with `tidegate up`"):
         Tidegate.local(tmp_path / "none", awaited_s=5.0)
     assert 5.0 <= now[0] < 5.2
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"error": {"code": "job_not_found", "message": "no such job"}}', "status 404, job_not_found: no such job"),
+        (b'{"error": "in words of V2"}', 'status 404: {"error": "in words of V2"}'),
+        (b"<html>", "status 404: <html>"),
+    ],
+)
+def test_an_error_is_said_in_its_own_words(body: bytes, words: str) -> None:
+    error = InvokeError(404, body)
+    assert (str(error), error.body) == (words, body)

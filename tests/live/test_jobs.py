@@ -94,7 +94,7 @@ def test_jobs_from_the_command_line_and_from_python(place: Deployment) -> None:
     assert json.loads(place.cli("job", job_id, "--result").stdout)["outputs"][0]["data"] == [2.0, 4.0]
     assert place.cli("job", job_id).stdout.startswith("echo done, status 200, ")
     assert place.ask("job", job_id)["state"] == "done"
-    place.cli("job", job_id, "--delete")
+    assert place.ask("job", job_id, "--delete") == {"deleted": [job_id]}
     assert "job_not_found" in place.cli("job", job_id, code=1).stderr
 
     with place.sdk() as sdk:

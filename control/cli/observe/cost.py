@@ -45,7 +45,8 @@ def cost(
         if not view.total.cost:
             say("no accelerator has a price: set price-per-hour in the accelerators' file")
     else:
-        say(f"no device time in the last {since}")
+        of = "" if tenant is None else f" of tenant {tenant}"
+        say(f"no device time{of} in the last {since}")
 
 
 def register(app: typer.Typer) -> None:

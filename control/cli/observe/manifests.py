@@ -29,7 +29,7 @@ from tidegate.control.cli.deploy import FLAGS, checked, flags_of
 from tidegate.control.cli.develop import options
 from tidegate.control.cli.develop.environments import interpreter, interpreter_for
 from tidegate.control.cli.flags import GroupedCommand, with_flags
-from tidegate.control.cli.show import NameArgument, complete_function, function, function_table
+from tidegate.control.cli.show import NameArgument, complete_function, function, function_table, notes
 from tidegate.errors import Fault, InvalidInputError
 
 if TYPE_CHECKING:
@@ -74,9 +74,11 @@ def get(
         as_names = output is GetFormat.NAME
         applied.get(context or "", namespace, names or [], as_yaml=as_yaml, as_json=as_json, as_names=as_names)
         return
+    as_manifest = json or output in (GetFormat.YAML, GetFormat.JSON)
+    if revision is not None and not as_manifest:
+        raise InvalidInputError("get", [Fault("--revision", revision, "only with -o yaml, -o json or --json")])
     with connect(state) as tidegate:
         views = [tidegate.function(name) for name in dict.fromkeys(names)] if names else list(tidegate.list())
-        as_manifest = json or output in (GetFormat.YAML, GetFormat.JSON)
         manifests = [tidegate.manifest(each.name, revision=revision) for each in views] if as_manifest else []
     if json or output is GetFormat.JSON:
         print_json(manifests)
@@ -95,7 +97,7 @@ def get(
         say("no function is deployed; deploy one with `tidegate deploy FILE`")
     else:
         out = console(PIPE_WIDTH if output is GetFormat.WIDE else None)
-        out.print(function_table(views, out.width))
+        out.print(function_table(views, out.width), *notes(views), sep="\n")
 
 
 def describe(

@@ -79,3 +79,16 @@ def test_an_option_of_this_machine_is_none_of_a_context(words: tuple[str, ...]) 
 def test_a_diff_with_a_context_takes_manifests_alone() -> None:
     done = CliRunner().invoke(app, ["diff", "handler.py:Model", "--context", "here"])
     assert (done.exit_code, "allowed: a manifest" in done.stderr) == (2, True)
+
+
+def test_a_revision_is_for_manifests_alone() -> None:
+    done = CliRunner().invoke(app, ["get", "echo", "--revision", "1", "--state", "/nowhere"])
+    assert (done.exit_code, "--revision: got 1; allowed: only with -o yaml" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "got"), [((), "nothing"), (("--reset", "--batch", "4"), "--reset with another figure")]
+)
+def test_a_resize_names_its_flags(words: tuple[str, ...], got: str) -> None:
+    done = CliRunner().invoke(app, ["resize", "echo", *words, "--state", "/nowhere"])
+    assert (done.exit_code, f"flags: got {got}; allowed: --cores, --batch" in done.stderr) == (2, True)

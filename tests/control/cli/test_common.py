@@ -3,7 +3,9 @@
 import pytest
 from rich.table import Table
 
-from tidegate.control.cli.common import console, escaped, print_text, say
+from tidegate.control.cli.common import as_flags, console, escaped, print_text, say
+from tidegate.control.sdk import ApiError
+from tidegate.control.views.errors import ErrorDetail
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred \x9b2J \u202eback\rover"
 ESCAPED = r"\x1b]0;owned\x07\x1b[31mred \x9b2J \u202eback\rover"
@@ -26,3 +28,12 @@ def test_every_way_of_printing_escapes(capsys: pytest.CaptureFixture[str]) -> No
     assert shown.err == f"{ESCAPED}\n"
     by_rich = ESCAPED.replace(r"\x07", "").replace(r"\r", "")  # rich drops these by itself
     assert [line.strip() for line in shown.out.splitlines()] == [ESCAPED, by_rich, by_rich]
+
+
+def test_faults_of_the_control_process_name_the_flags_that_were_typed() -> None:
+    message = "resize\n  max_batch: got 9; allowed: 1 to max_batch: 4\n  split of 1: got 101\n  name: got max_batch"
+    detail = ErrorDetail(code="invalid_input", message=message)
+    with pytest.raises(ApiError) as raised, as_flags({"max_batch": "--batch", "split": "--to"}):
+        raise ApiError(422, detail)
+    wanted = "resize\n  --batch: got 9; allowed: 1 to max_batch: 4\n  --to of 1: got 101\n  name: got max_batch"
+    assert (str(raised.value), raised.value.detail.code) == (wanted, "invalid_input")

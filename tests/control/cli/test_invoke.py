@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 import typer
+from typer.testing import CliRunner
 
+from tidegate.control.cli.app import app
 from tidegate.control.cli.invoke import _tensor, stream_error
 
 
@@ -74,3 +76,17 @@ def test_a_declared_input_has_its_type_and_others_are_refused() -> None:
 )
 def test_an_error_amid_a_stream_is_found(stream: bytes, why: str | None) -> None:
     assert stream_error(stream) == why
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("-d", "{}", "--file", "f"), "--data and --file exclude each other"),
+        (("--input", "x=[1]"), "--input needs --v2"),
+        (("--v2", "--async"), "--async does not apply to --v2"),
+        (("--v2", "-d", "{}", "--path", "/p"), "--data, --path: not with --v2"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(words: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["invoke", "echo", *words, "--state", str(tmp_path / "none")])
+    assert (done.exit_code, why in done.stderr) == (2, True), done.stderr

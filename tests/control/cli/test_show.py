@@ -1,5 +1,6 @@
 """What ``status NAME`` says of a revision's last decision, and ``list`` below its table."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,8 +8,9 @@ from rich.console import Console
 
 from tests.control.api.test_summary import VIEW
 from tests.support.worlds.control_world import ControlWorld, function, in_world
+from tidegate.control.cli.show import deployment, notes
 from tidegate.control.cli.show import function as shown
-from tidegate.control.cli.show import notes
+from tidegate.control.views.deployment import DeploymentView, GatewayView
 from tidegate.control.views.functions import FunctionState
 from tidegate.function import Scaling
 
@@ -57,3 +59,19 @@ def test_an_idle_revision_has_its_time_until_zero_and_one_that_sleeps_its_time_s
         assert 10.0 < revision.asleep_s < 40.0
 
     in_world(tmp_path, tell)
+
+
+def test_what_is_not_known_of_a_worker_is_a_dash_and_a_function_has_the_url_that_it_has() -> None:
+    worker = GatewayView(worker="g0", pid=7, state="starting", restarts=1, table=None, connections=None)
+    view = DeploymentView(
+        version="1", pid=1, epoch=1, since_s=1.0, state_directory="/s", api="a", gateway="g", table="1.1", faults=(),
+        gateways=(worker,), accelerators=(), functions=(),
+    )  # fmt: skip
+    out = Console(width=200, no_color=True)
+    with out.capture() as captured:
+        out.print(deployment(view))
+        out.print(shown(replace(VIEW, url="http://echo.localhost/", path_url=None)))
+    text = captured.get()
+    assert "None" not in text
+    assert re.search(r"^g0 +starting +7 +1 +- +-", text, re.MULTILINE)
+    assert "\nhttp://echo.localhost/   models" in text
