@@ -9,7 +9,7 @@ one. A time per output token is halved and doubled with the latency; it bounds t
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.autoscaler.measure.observation import Observation
 from tidegate.autoscaler.policies.tide.cover import AIM
@@ -95,7 +95,23 @@ def sla_costs(sla: Sla, kinds: Sequence[KindFigures], load: SeenLoad | None) -> 
         known = [each for each in kinds if _is_known(load.streams.get(each.accelerator), sla)]
     else:
         known = [each for each in kinds if each.one_s is not None]
-    return tuple(_cost(sla, times, known, load) for times in TIMES) if known else ()
+    if not known:
+        return ()
+    found: dict[float, SlaCost] = {}
+    least: SlaCost | None = None
+    for times in sorted(TIMES):
+        cost = _cost(sla, times, known, load)
+        if least is not None and least.accelerator is not None and _is_dearer(cost, least):
+            # What keeps the stricter latency keeps this one: streams that are many at a time may pass more slowly.
+            cost = replace(
+                cost, accelerator=least.accelerator, replicas=least.replicas, price_per_hour=least.price_per_hour
+            )
+        found[times] = least = cost
+    return tuple(found[times] for times in TIMES)
+
+
+def _is_dearer(cost: SlaCost, other: SlaCost) -> bool:
+    return (cost.price_per_hour, cost.replicas) > (other.price_per_hour, other.replicas)
 
 
 def _is_known(streams: Streams | None, sla: Sla) -> bool:

@@ -88,6 +88,18 @@ def test_a_time_per_output_token_bounds_the_streams_of_a_replica() -> None:
     assert half.per_token_s == pytest.approx(0.0225)
 
 
+def test_a_looser_target_never_costs_more() -> None:
+    """Two streams at a time take 3.2 s each; four, which 180 ms a token allow, pass more slowly."""
+    pace = ((1.0, 0.02), (2.0, 0.03), (8.0, 0.4))
+    streams = {"gpu": Streams(first_s=0.2, most=8.0, whole_s=40.0, pace=pace, between=100.0)}
+    load = SeenLoad(requests_per_s=4.0, size=1.0, streams=streams)
+    sla = Sla(latency_s=2.0, percentile=99.0, per_token_s=0.2)
+    asked, half, twice = sla_costs(sla, [kind("gpu", 0.2, 3.0)], load)
+    assert asked.replicas == half.replicas == twice.replicas > 6
+    assert [each.per_token_s for each in (asked, half, twice)] == pytest.approx([0.2, 0.1, 0.4])
+    assert [each.latency_s for each in (asked, half, twice)] == [2.0, 1.0, 4.0]
+
+
 def test_a_time_per_output_token_that_one_stream_misses_is_met_by_no_accelerator() -> None:
     found = sla_costs(Sla(latency_s=2.0, percentile=99.0, per_token_s=0.01), [kind("gpu", 0.2, 3.0)], CHAT)
     assert [each.accelerator for each in found] == [None, None, "gpu"]
