@@ -254,7 +254,7 @@ def test_a_small_load_is_for_the_group_whose_one_replica_is_cheapest() -> None:
     assert found.mean_s == pytest.approx(0.04), "work stays in slots of the reference"
 
 
-@pytest.mark.parametrize(("price", "best"), [(0.48, "t4"), (0.56, "v100"), (0.64, "v100")])
+@pytest.mark.parametrize(("price", "best"), [(0.48, "t4"), (0.51, "t4"), (0.56, "v100"), (0.64, "v100")])
 def test_slots_to_spare_count_in_whole_replicas_of_a_group(price: float, best: str) -> None:
     """For a load of one slot of the v100: 1 + 2 x 1 slots of it, or 2.5 + 2 x 1.6 of the t4, which has 0.4."""
     groups = seen(structs.replace(T4, price_per_hour=price), V100)
@@ -542,3 +542,44 @@ def test_another_load_asks_again_which_group_is_best() -> None:
 
     assert [best(load) for load in (0.0, 6.0, 6.2, 5.0)] == ["k80", "t4", "t4", "t4"]
     assert best(0.0) == "k80"
+
+
+def test_a_load_that_is_half_as_much_again_asks_again() -> None:
+    """From 0.8 slots on fleets of `t4` cost less than those of `k80`, by some percent."""
+    k80 = GroupObservation("k80", ready=1, price_per_hour=0.53, limit=1, services=((1.0, 0.185),))
+    t4 = GroupObservation("t4", ready=1, price_per_hour=0.8, limit=1, services=((1.0, 0.1),))
+    reference = Reference(0.3)
+    found = [reference.read(seen(k80, t4), {1.0: 1.0}, False, load) for load in (0.7, 1.0, 1.1)]
+    assert [each and each.best.seen.accelerator for each in found] == ["k80", "k80", "t4"]
+
+
+@pytest.mark.parametrize(("seconds", "mean_s"), [(1, 0.1), (2, 0.2)])
+def test_a_group_leads_from_thirty_answers_on(seconds: int, mean_s: float) -> None:
+    """Of twenty, short ones may have ended first, and what it needs is no news; of thirty it is."""
+    reference = Reference(10.0)
+
+    def read(busy_s: float) -> Capacity | None:
+        t4 = GroupObservation(
+            "t4", ready=1, price_per_hour=0.1, limit=1, services=((1.0, busy_s),), execution_s=busy_s, rps=10.0,
+            is_mu_learnt=True,
+        )  # fmt: skip
+        return reference.read(seen(t4, structs.replace(t4, accelerator="k80", ready=0, rps=0.0)), {1.0: 1.0}, False)
+
+    for _ in range(seconds):
+        read(0.1)
+    found = read(0.2)
+    assert found is not None
+    assert found.mean_s == pytest.approx(mean_s, rel=0.05)
+
+
+@pytest.mark.parametrize(("token_s", "is_infeasible"), [(0.059, False), (0.061, True)])
+def test_a_stream_that_misses_its_time_per_token_by_less_than_a_quarter_may_be_in_time(
+    token_s: float, is_infeasible: bool
+) -> None:
+    llm = GroupObservation("llm", ready=1, price_per_hour=1.0, limit=4, services=((1.0, 0.5),))
+    rate = GroupTokenRate(tps=1.0, mu_tps=None, first_s=0.1, pace=((1.0, token_s),), between=20.0)
+    tokens = TokenRates(lambda_tps=1.0, prompt_tps=1.0, completion_tps=1.0, per_inference=None, groups={"llm": rate})
+    # 45 ms are nine tenths of the target.
+    found = Reference(1.0).read(structs.replace(seen(llm), tokens=tokens), {1.0: 1.0}, False, per_token_s=0.050)
+    assert found is not None
+    assert found.is_infeasible is is_infeasible
