@@ -79,7 +79,10 @@ class StartFailedError(TidegateError):
 def words_of(body: bytes) -> str:
     """Returns the code and the message of an error's body behind a status; a body of another form as it is."""
     try:
-        error = json.loads(body)["error"]
+        document = json.loads(body)
+        error = document["error"]
+        if isinstance(error, str):  # V2
+            return f", {document['code']}: {error}" if "code" in document else f": {error}"
         return f", {error['code']}: {error['message']}"
     except (ValueError, LookupError, TypeError):
         return f": {body.decode(errors='replace')[:2000]}"

@@ -12,7 +12,7 @@ from tidegate.control.api.commands.deploy import DeployCommands
 from tidegate.control.api.commands.resize import ResizeCommands
 from tidegate.control.api.commands.traffic import TrafficCommands
 from tidegate.control.api.copies import Copies
-from tidegate.control.api.errors import LeavingError, UnknownFunctionError
+from tidegate.control.api.errors import LeavingError, RefusedError, UnknownFunctionError
 from tidegate.control.api.explanations import Explanations
 from tidegate.control.rounds.wiring import ControlLoop
 from tidegate.control.state.directory import StateDirectory
@@ -263,8 +263,11 @@ class Deployment:
 
     async def recording(self, name: str, revision: str | None) -> Iterator[bytes]:
         """Returns the recording of the serving revision, or of that one, in pieces of whole JSON lines. Raises
-        UnknownFunctionError, InvalidInputError (revision)."""
+        UnknownFunctionError, InvalidInputError (revision), and RefusedError for a pipeline."""
         deployed = self._deployed(name)
+        if stages := deployed.current.function.server.stages:
+            names = ", ".join(each.function for each in stages)
+            raise RefusedError(f"{name} is a pipeline, without decisions of its own; record one of its stages: {names}")
         recorder = self._loop.autoscaler.recorder
         wanted = deployed.current.revision.id if revision is None else revision
         known = recorder.recorded(name)

@@ -175,7 +175,11 @@ def sentences(view: FunctionView, stages: Sequence[FunctionView]) -> tuple[str, 
         lines.append("The stages alone take longer than that: a larger latency target, or faster stages, would help.")
     for at, each in enumerate(stages, 1):
         own = each.traffic
-        time = "no request in the last seconds" if own.p50_s is None else f"half of its answers in {_ms(own.p50_s)}"
+        time = (
+            f"no answer in the last {own.window_s:g} s"
+            if own.p50_s is None
+            else f"half of its answers in {_ms(own.p50_s)}"
+        )
         tail = "" if own.tail_s is None else f", p{each.percentile:g} in {_ms(own.tail_s)}"
         lines.append(f"stage {at}, {each.name}: {each.state.value}, {each.ready} ready; {time}{tail}.")
         budget = budgets.get(each.name)

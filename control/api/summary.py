@@ -175,7 +175,7 @@ def _load(view: FunctionView) -> str:
     pronoun = "it" if view.ready == 1 else "they"
     can = _capacity_ips(view)
     if traffic.requests_per_s <= 0:
-        return "no request in the last seconds"
+        return "no request was counted in the last seconds"
     if can is None:
         return f"{rate}; how much {pronoun} can do has not been measured yet"
     ips, is_bound = can

@@ -32,8 +32,11 @@ def record(
     with connect(state) as tidegate:
         pieces = tidegate.recording(name, revision=revision)
         if output is None:
+            written = 0
             for piece in pieces:
-                sys.stdout.buffer.write(piece)
+                written += sys.stdout.buffer.write(piece)
+            if not written:
+                fail(f"no observations of {name} are recorded yet")
             return
         with activity(f"records of {name} are written to {output}") as shown:
             count = save(pieces, output, on_count=lambda done: shown.show(f"{done} records written to {output}"))

@@ -81,7 +81,9 @@ def test_one_that_does_not_come_is_not_awaited_for_ever(tmp_path: Path, monkeypa
     ("body", "words"),
     [
         (b'{"error": {"code": "job_not_found", "message": "no such job"}}', "status 404, job_not_found: no such job"),
-        (b'{"error": "in words of V2"}', 'status 404: {"error": "in words of V2"}'),
+        (b'{"error": "in words of V2"}', "status 404: in words of V2"),
+        (b'{"error": "no place", "code": "not_servable"}', "status 404, not_servable: no place"),
+        (b'{"error": {"type": "x"}}', 'status 404: {"error": {"type": "x"}}'),
         (b"<html>", "status 404: <html>"),
     ],
 )

@@ -12,6 +12,7 @@ from tidegate.control.api.describe import FunctionViews
 from tidegate.control.api.errors import RefusedError, UnknownFunctionError
 from tidegate.control.rounds.publisher import Publisher
 from tidegate.control.rounds.rollouts import Rollouts
+from tidegate.control.rounds.tracked import TrackedRevision
 from tidegate.control.rounds.world import World
 from tidegate.control.state.registry import Deployed, RevisionRecord
 from tidegate.control.views.functions import RolloutView, SharePart, SplitView
@@ -61,7 +62,7 @@ class TrafficCommands:
                 percent=each.percent,
                 tags=each.tags,
                 shadow_percent=each.shadow_percent,
-                ready=self._world.is_ready(each.id),
+                ready=self._is_ready(each),
             )
             for each in sorted(self._world.tracked(name), key=lambda each: -each.percent)
         )
@@ -75,6 +76,14 @@ class TrafficCommands:
             candidate=candidate,
             is_returning=deployed.is_returning,
         )
+
+    def _is_ready(self, tracked: TrackedRevision) -> bool:
+        """Returns whether a revision has a ready replica; of a pipeline, whether each of its stages has."""
+        function = tracked.record.revision.function
+        if not function.is_pipeline:
+            return self._world.is_ready(tracked.id)
+        stages = [self._world.tracked(stage.function) for stage in function.server.stages]
+        return all(any(self._world.is_ready(each.id) for each in stage) for stage in stages)
 
     async def set_split(self, name: str, request: SplitRequest) -> SplitView:
         """Sets percents and tags by hand. Raises InvalidInputError, StoreError."""

@@ -116,7 +116,10 @@ def test_a_rate_that_is_only_a_bound_says_at_most_and_an_unknown_one_says_so() -
 
 
 def test_without_a_request_it_says_that() -> None:
-    assert first(replace(VIEW, traffic=TrafficView(window_s=60.0))) == "1 replica: no request in the last seconds."
+    assert (
+        first(replace(VIEW, traffic=TrafficView(window_s=60.0)))
+        == "1 replica: no request was counted in the last seconds."
+    )
 
 
 NO_PHASES = ColdStartPhases()

@@ -114,6 +114,12 @@ def test_a_pipeline_has_no_replicas_to_resize_and_its_logs_are_those_of_its_stag
         assert (await desk.deploy(f"{pipeline}spec: {{stages: [{{function: echo}}]}}")).status_code == 201
         answer = await desk.client.post("/api/v1/functions/whole/resize", json={"cores": 1})
         assert answer.status_code == 409 and "resize one of its stages: echo" in answer.text
+        answer = await desk.get("/functions/whole/recording")
+        assert answer.status_code == 409 and "record one of its stages: echo" in answer.text
+        await desk.world.advance(2.0)
+        for name in ("echo", "whole"):
+            (part,) = (await desk.get(f"/functions/{name}/traffic")).json()["parts"]
+            assert part["ready"] is True, name
         folder = desk.world.folder / "state" / "logs" / "echo"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "echo-00001-aaaaa.server.log").write_text("hello\n")
