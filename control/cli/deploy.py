@@ -432,17 +432,22 @@ def _capacity(view: "CapacityView | None") -> list[str]:
         )
     if view.sla_costs:
         rate = f"{view.sla_costs[0].requests_per_s:.3g} requests/s"
-        lines.append(f"at the load so far, {rate}: {'; '.join(map(_sla_cost, view.sla_costs))}")
+        places = {each.accelerator: each.places for each in view.kinds}
+        costs = "; ".join(_sla_cost(each, places) for each in view.sla_costs)
+        lines.append(f"at the load so far, {rate}: {costs}")
     return lines
 
 
-def _sla_cost(cost: "SlaCostView") -> str:
+def _sla_cost(cost: "SlaCostView", places: Mapping[str, int]) -> str:
+    """Returns what one latency costs. ``places``: by accelerator."""
     target = seconds(cost.latency_s)
     if cost.per_token_s is not None:
         target = f"{target} to the first token and {seconds(cost.per_token_s)} a token"
     if cost.accelerator is None:
         return f"no accelerator is known to meet {target}"
-    return f"{target} for {cost.price_per_hour:g} an hour ({cost.replicas} {cost.accelerator})"
+    most = places.get(cost.accelerator, cost.replicas)
+    beyond = f", which has {most} place{'' if most == 1 else 's'}" if cost.replicas > most else ""
+    return f"{target} for {cost.price_per_hour:g} an hour ({cost.replicas} {cost.accelerator}{beyond})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from tidegate.autoscaler.measure.observation import (
     TokenRates,
 )
 from tidegate.autoscaler.policies.contract import Recommendation
-from tidegate.autoscaler.policies.tide.policy import TidePolicy
+from tidegate.autoscaler.policies.tide.policy import TidePolicy, _is_quiet
 from tidegate.function import Scaling, Sla
 from tidegate.records.decision import Reason
 
@@ -434,6 +434,20 @@ def test_without_a_load_nothing_is_said_of_late_requests() -> None:
     world.run(0.0, 20)
     (level,) = [each.detail for each in world.reasons if each.code == "level"]
     assert level == "0 slots over 20 s"
+
+
+@pytest.mark.parametrize(
+    ("after_s", "start_s", "least_s"), [(10.0, 120.0, 60.0), (10.0, 30.0, 30.0), (10.0, 5.0, 15.0), (90.0, 30.0, 90.0)]
+)
+def test_it_is_quiet_after_the_time_to_zero_and_a_start_of_at_most_a_minute(
+    after_s: float, start_s: float, least_s: float
+) -> None:
+    def seen(idle_s: float, waiting: int = 0) -> Observation:
+        return Observation(function="f", revision="f-00001", at=T0, complete=True, idle_s=idle_s, waiting=waiting)
+
+    assert not _is_quiet(seen(least_s - 1.0), after_s, start_s)
+    assert _is_quiet(seen(least_s), after_s, start_s)
+    assert not _is_quiet(seen(least_s, waiting=1), after_s, start_s)
 
 
 def test_a_target_that_no_group_can_meet_is_said() -> None:
