@@ -1,6 +1,8 @@
 """What a worker knows of a traced request at its end, as it passes it on and as the process that exports spans reads it
 (``spans.py`` makes them there). A worker makes tuples: an object with names costs it ten times as much. Pure."""
 
+from binascii import unhexlify
+
 import msgspec
 
 from tidegate.gateway.counting.outcomes import Ending
@@ -73,14 +75,14 @@ class Facts(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def trace_id(self) -> bytes:
-        """32 hexadecimal digits."""
-        return self.parent[3:35]
+        """16 bytes."""
+        return unhexlify(self.parent[3:35])
 
     @property
     def parent_id(self) -> bytes:
-        """16 hexadecimal digits; empty: it is the root."""
+        """8 bytes; empty: it is the root."""
         found = self.parent[36:52]
-        return found if found.strip(b"0") else b""
+        return unhexlify(found) if found.strip(b"0") else b""
 
     @property
     def has_waited(self) -> bool:

@@ -5,7 +5,6 @@ stable (OTLP 1.0). The encoder writes only what Tidegate's spans have.
 """
 
 import struct
-from binascii import unhexlify
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
@@ -26,26 +25,45 @@ Value = str | int
 Attributes = tuple[tuple[str, Value], ...]
 
 
+class SpanType:
+    """The values that many spans share, and how they are encoded. A process makes few of them."""
+
+    __slots__ = ("attributes", "before_times", "behind_times", "is_error", "kind", "name", "resource")
+
+    def __init__(
+        self,
+        service: str,
+        instance: str,
+        name: str,
+        kind: int = INTERNAL,
+        attributes: Attributes = (),
+        *,
+        is_error: bool = False,
+    ) -> None:
+        """``service``: ``service.name`` of the process that its spans stand for; ``instance``: worker or replica, its
+        ``service.instance.id``."""
+        self.resource = service, instance
+        self.name = name
+        self.kind = kind
+        self.attributes = attributes
+        self.is_error = is_error
+        self.before_times = _bytes(5, name.encode()) + b"\x30" + _varint(kind)
+        self.behind_times = _attributes(attributes) + (_ERROR if is_error else b"")
+
+    def __repr__(self) -> str:
+        return f"<SpanType {self.name!r} of {self.resource}>"
+
+
 class Span(msgspec.Struct, frozen=True, gc=False):
-    """One span.
+    """One span. ``trace_id`` has 16 bytes, ``span_id`` and ``parent_id`` have 8; a root's ``parent_id`` is empty."""
 
-    ``trace_id`` (32), ``span_id`` and ``parent_id`` (16, or empty: a root) are hexadecimal digits."""
-
-    service: str
-    """``service.name`` of the process that it stands for."""
-    instance: str
-    """``service.instance.id``: worker or replica."""
-    name: str
-    kind: int
+    type: SpanType
     trace_id: bytes
     span_id: bytes
     parent_id: bytes
     start: float
     """Unix time in seconds, as ``end``."""
     end: float
-    attributes: Attributes = ()
-    """Attributes that many spans share. Their encoding is kept."""
-    is_error: bool = False
     trace_state: str = ""
     own: Attributes = ()
     """Attributes that no other span has."""
@@ -53,20 +71,21 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 def encode_span(span: Span) -> bytes:
     """Returns the span as field ``spans`` of a ``ScopeSpans``."""
-    start, end = round(span.start * 1e9), round(max(span.start, span.end) * 1e9)
+    shared = span.type
+    start, end, parent_id = round(span.start * 1e9), round(span.end * 1e9), span.parent_id
     body = b"".join(
         (
             b"\x0a\x10",
-            unhexlify(span.trace_id),
+            span.trace_id,
             b"\x12\x08",
-            unhexlify(span.span_id),
+            span.span_id,
             _bytes(3, span.trace_state.encode()) if span.trace_state else b"",
-            b"\x22\x08" + unhexlify(span.parent_id) if span.parent_id else b"",
-            _named(span.name, span.kind),
-            _TIMES.pack(0x39, start, 0x41, end),
-            _shared(span.attributes),
+            b"\x22\x08" if parent_id else b"",
+            parent_id,
+            shared.before_times,
+            _TIMES.pack(0x39, start, 0x41, end if end > start else start),
+            shared.behind_times,
             _attributes(span.own) if span.own else b"",
-            _ERROR if span.is_error else b"",
         )
     )
     return b"\x12%b%b" % (_varint(len(body)), body)
@@ -76,7 +95,7 @@ def encode_request(spans: Iterable[tuple[Span, bytes]], version: str) -> bytes:
     """Returns an ``ExportTraceServiceRequest``: the spans (each with :func:`encode_span` of it) by their resource."""
     resources: dict[tuple[str, str], list[bytes]] = {}
     for span, encoded in spans:
-        resources.setdefault((span.service, span.instance), []).append(encoded)
+        resources.setdefault(span.type.resource, []).append(encoded)
     scope = _bytes(1, _bytes(1, b"tidegate") + _bytes(2, version.encode()))
     return b"".join(
         _bytes(1, _resource(*names, version) + _bytes(2, scope + b"".join(encoded_spans)))
@@ -90,16 +109,8 @@ def _resource(service: str, instance: str, version: str) -> bytes:
     return _bytes(1, b"".join(_bytes(1, _pair(key, value)) for key, value in named))
 
 
-@lru_cache(maxsize=256)
-def _named(name: str, kind: int) -> bytes:
-    return _bytes(5, name.encode()) + b"\x30" + _varint(kind)
-
-
 def _attributes(attributes: Attributes) -> bytes:
     return b"".join(_bytes(9, _pair(key, value)) for key, value in attributes)
-
-
-_shared = lru_cache(maxsize=1024)(_attributes)
 
 
 def _pair(key: str, value: Value) -> bytes:
@@ -118,6 +129,8 @@ def _varint(value: int) -> bytes:
     """Returns a whole number of at least 0 in groups of seven bits."""
     if value < 0x80:
         return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -20,19 +20,25 @@ from typing import Final
 
 from tidegate.gateway.counting.outcomes import ending_of
 from tidegate.gateway.tracing.facts import Answer, AskedFacts, Attempt, Facts
-from tidegate.gateway.tracing.otlp import CLIENT, INTERNAL, SERVER, Attributes, Span, Value
+from tidegate.gateway.tracing.otlp import CLIENT, INTERNAL, SERVER, Span, SpanType, Value
 
 GATEWAY: Final = "tidegate-gateway"
 CONTROL: Final = "tidegate-control"
 QUEUE_PROXY: Final = "tidegate-queue-proxy"
+_PROXY, _MODEL = "queue_proxy", "model"
 
+KEPT_TYPES: Final = 1024
+"""Types of spans that are kept at most; then all are made again."""
+
+_Trace = tuple[bytes, str]
+"""Trace id and ``tracestate``."""
 _KNOWN_METHODS: Final = frozenset((b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"PATCH", b"OPTIONS"))
 
 
 class Spans:
     """Makes the spans of one worker's requests."""
 
-    __slots__ = ("_offset", "_rng", "_scheme", "_worker")
+    __slots__ = ("_offset", "_rng", "_scheme", "_types", "_waiting_room", "_worker")
 
     def __init__(self, *, rng: random.Random, offset: float, worker: str, scheme: str) -> None:
         """``rng``: for the ids of spans that no replica has seen; ``offset``: Unix time less the worker's clock;
@@ -41,76 +47,80 @@ class Spans:
         self._offset = offset
         self._worker = worker
         self._scheme = scheme
+        self._types: dict[tuple[object, ...], SpanType] = {}
+        self._waiting_room = SpanType(GATEWAY, worker, "waiting room")
 
     def made(self, traced: Facts) -> list[Span]:
         """Returns all spans of a request, or of a stage; as many as ``traced.spans``."""
         asked = traced.asked
-        own = _digits(traced.span_id) if traced.span_id else self._drawn()
-        found = [self._stage(traced, own) if asked is None else self._request(traced, asked, own)]
+        trace = traced.trace_id, traced.trace_state.decode("latin-1")
+        own = traced.span_id.to_bytes(8, "big") if traced.span_id else self._drawn()
+        found = [self._stage(traced, trace, own) if asked is None else self._request(traced, trace, asked, own)]
         if traced.has_waited:
-            found += self._waiting(traced, own)
+            found += self._waiting(traced, trace, own)
         attempts = traced.attempts
         last = {attempt[0]: number for number, attempt in enumerate(attempts)}
         answers = {last[answer[0]]: answer for answer in traced.answers}
         for number, attempt in enumerate(attempts):
             follower = attempts[number + 1] if number + 1 < len(attempts) else None
-            found += self._attempt(traced, own, attempt, answers.get(number), number, follower)
+            found += self._attempt(traced, trace, own, attempt, answers.get(number), number, follower)
         return found
 
     def _drawn(self) -> bytes:
-        return _digits(self._rng.getrandbits(64) or 1)
+        return (self._rng.getrandbits(64) or 1).to_bytes(8, "big")
 
-    def _span(
-        self,
-        traced: Facts,
-        name: str,
-        parent_id: bytes,
-        start: float,
-        end: float,
-        attributes: Attributes = (),
-        *,
-        span_id: bytes | None = None,
-        kind: int = INTERNAL,
-        service: str = GATEWAY,
-        instance: str | None = None,
-        is_error: bool = False,
-        own: Attributes = (),
-    ) -> Span:
+    def _kept(self, key: tuple[object, ...], made: SpanType) -> SpanType:
+        if len(self._types) >= KEPT_TYPES:
+            self._types.clear()
+        self._types[key] = made
+        return made
+
+    def _span(self, trace: _Trace, kind: SpanType, span_id: bytes, parent_id: bytes, start: float, end: float) -> Span:
+        offset = self._offset
+        return Span(kind, trace[0], span_id, parent_id, start + offset, end + offset, trace[1])
+
+    def _stage(self, traced: Facts, trace: _Trace, own: bytes) -> Span:
+        key = traced.function, traced.revision, traced.status
+        kind = self._types.get(key) or self._kept(key, self._stage_type(*key))
+        return self._span(trace, kind, own, traced.parent_id, traced.received, traced.ended)
+
+    def _stage_type(self, function: str | None, revision: str | None, status: int) -> SpanType:
+        attributes: list[tuple[str, Value]] = [("tidegate.function", function or "")]
+        if revision is not None:
+            attributes.append(("tidegate.revision", revision))
+        if status:
+            attributes.append(("http.response.status_code", status))
+        return SpanType(
+            GATEWAY, self._worker, f"stage {function or ''}", INTERNAL, tuple(attributes), is_error=status >= 500
+        )
+
+    def _request(self, traced: Facts, trace: _Trace, asked: AskedFacts, own: bytes) -> Span:
+        key = (
+            traced.function,
+            traced.revision,
+            traced.status,
+            asked.method,
+            asked.target,
+            asked.host,
+            asked.is_rpc,
+            asked.inferences,
+            asked.ending,
+            asked.is_truncated,
+        )
+        kind = self._types.get(key) or self._kept(key, self._request_type(traced, asked))
+        offset = self._offset
         return Span(
-            service=service,
-            instance=self._worker if instance is None else instance,
-            name=name,
-            kind=kind,
-            trace_id=traced.trace_id,
-            span_id=self._drawn() if span_id is None else span_id,
-            parent_id=parent_id,
-            start=start + self._offset,
-            end=end + self._offset,
-            attributes=attributes,
-            is_error=is_error,
-            trace_state=traced.trace_state.decode("latin-1"),
-            own=own,
-        )
-
-    def _stage(self, traced: Facts, own: bytes) -> Span:
-        name = traced.function or ""
-        attributes: list[tuple[str, Value]] = [("tidegate.function", name)]
-        if traced.revision is not None:
-            attributes.append(("tidegate.revision", traced.revision))
-        if traced.status:
-            attributes.append(("http.response.status_code", traced.status))
-        return self._span(
-            traced,
-            f"stage {name}",
+            kind,
+            trace[0],
+            own,
             traced.parent_id,
-            traced.received,
-            traced.ended,
-            tuple(attributes),
-            span_id=own,
-            is_error=traced.status >= 500,
+            traced.received + offset,
+            traced.ended + offset,
+            trace[1],
+            (("tidegate.request.id", asked.request_id.decode("latin-1")),),
         )
 
-    def _request(self, traced: Facts, asked: AskedFacts, own: bytes) -> Span:
+    def _request_type(self, traced: Facts, asked: AskedFacts) -> SpanType:
         status = traced.status
         ending = ending_of(asked.ending, status, is_truncated=asked.is_truncated).value
         path = asked.target.partition(b"?")[0].decode("latin-1")
@@ -134,45 +144,26 @@ class Spans:
         if is_error:
             attributes.append(("error.type", str(status) if status >= 500 else ending))
         name = path[1:] if asked.is_rpc else "HTTP" if method == "_OTHER" else method
-        return self._span(
-            traced,
-            name,
-            traced.parent_id,
-            traced.received,
-            traced.ended,
-            tuple(attributes),
-            span_id=own,
-            kind=SERVER,
-            is_error=is_error,
-            own=(("tidegate.request.id", asked.request_id.decode("latin-1")),),
-        )
+        return SpanType(GATEWAY, self._worker, name, SERVER, tuple(attributes), is_error=is_error)
 
-    def _waiting(self, traced: Facts, own: bytes) -> list[Span]:
+    def _waiting(self, traced: Facts, trace: _Trace, own: bytes) -> list[Span]:
         until = traced.attempts[0][2] if traced.attempts else traced.ended
-        waiting = self._span(traced, "waiting room", own, traced.received, until)
+        waiting = self._span(trace, self._waiting_room, self._drawn(), own, traced.received, until)
         found = [waiting]
         if traced.cold is not None:
             end, known = traced.cold
             start = end - sum(seconds for _, seconds in known)
             for name, seconds in known:
-                found.append(
-                    self._span(
-                        traced,
-                        f"cold start: {name}",
-                        waiting.span_id,
-                        start,
-                        start + seconds,
-                        (("tidegate.cold_start.phase", name), ("tidegate.replica", traced.attempts[-1][0])),
-                        service=CONTROL,
-                        instance="control",
-                    )
-                )
+                attributes = (("tidegate.cold_start.phase", name), ("tidegate.replica", traced.attempts[-1][0]))
+                kind = SpanType(CONTROL, "control", f"cold start: {name}", INTERNAL, attributes)
+                found.append(self._span(trace, kind, self._drawn(), waiting.span_id, start, start + seconds))
                 start += seconds
         return found
 
     def _attempt(
         self,
         traced: Facts,
+        trace: _Trace,
         own: bytes,
         attempt: Attempt,
         answer: Answer | None,
@@ -181,60 +172,40 @@ class Spans:
     ) -> list[Span]:
         replica, group, at, span_id = attempt
         _, answered_at, status, timing = answer or (replica, None, 0, None)
-        seen = _digits(span_id)
+        seen = span_id.to_bytes(8, "big")
+        is_error = answered_at is None or status >= 500
+        key = replica, group, number, status, is_error
+        kind = self._types.get(key) or self._kept(key, self._forward_type(*key))
+        end = traced.ended if answered_at is not None or follower is None else follower[2]
+        if answered_at is None or timing is None:
+            return [self._span(trace, kind, seen, own, at, end)]
+        forward = self._span(trace, kind, self._drawn(), own, at, end)
+        queue_s, model_s = _times(timing)
+        model_from = max(at, answered_at - model_s)
+        queue_from = max(at, model_from - queue_s)
+        proxy_type, model_type = (
+            self._types.get((name, replica)) or self._kept((name, replica), _replica_type(name, replica))
+            for name in (_PROXY, _MODEL)
+        )
+        proxy = self._span(trace, proxy_type, self._drawn(), forward.span_id, queue_from, answered_at)
+        return [forward, proxy, self._span(trace, model_type, seen, proxy.span_id, model_from, answered_at)]
+
+    def _forward_type(self, replica: str, group: str, number: int, status: int, is_error: bool) -> SpanType:
         attributes: list[tuple[str, Value]] = [("tidegate.replica", replica), ("tidegate.group", group)]
         if number:
             attributes.append(("http.request.resend_count", number))
         if status:
             attributes.append(("http.response.status_code", status))
-        end = traced.ended if answered_at is not None or follower is None else follower[2]
-        forward = self._span(
-            traced,
-            "forward",
-            own,
-            at,
-            end,
-            tuple(attributes),
-            span_id=seen if timing is None else None,
-            kind=CLIENT,
-            is_error=answered_at is None or status >= 500,
-        )
-        if answered_at is None or timing is None:
-            return [forward]
-        queue_s, model_s = _times(timing)
-        model_from = max(at, answered_at - model_s)
-        queue_from = max(at, model_from - queue_s)
-        at_replica: Attributes = (("tidegate.replica", replica),)
-        proxy = self._span(
-            traced,
-            "queue_proxy",
-            forward.span_id,
-            queue_from,
-            answered_at,
-            at_replica,
-            service=QUEUE_PROXY,
-            instance=replica,
-        )
-        model = self._span(
-            traced,
-            "model",
-            proxy.span_id,
-            model_from,
-            answered_at,
-            at_replica,
-            span_id=seen,
-            kind=CLIENT,
-            service=QUEUE_PROXY,
-            instance=replica,
-        )
-        return [forward, proxy, model]
+        return SpanType(GATEWAY, self._worker, "forward", CLIENT, tuple(attributes), is_error=is_error)
 
     def __repr__(self) -> str:
         return f"<Spans of {self._worker}>"
 
 
-def _digits(span_id: int) -> bytes:
-    return b"%016x" % span_id
+def _replica_type(name: str, replica: str) -> SpanType:
+    """Returns the type of a span in a replica's queue_proxy."""
+    kind = CLIENT if name == _MODEL else INTERNAL
+    return SpanType(QUEUE_PROXY, replica, name, kind, (("tidegate.replica", replica),))
 
 
 def _times(timing: bytes) -> tuple[float, float]:

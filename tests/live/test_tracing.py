@@ -18,7 +18,7 @@ from tests.live.test_pipelines import Pipelines
 from tests.support.live.deployment import REQUEST, Deployment, deployment, places
 from tests.support.live.otlp_receiver import ReceivedSpan, Receiver, otlp_receiver
 from tidegate.gateway.tracing.live import KEPT, Exporter, read_headers
-from tidegate.gateway.tracing.otlp import INTERNAL, Span
+from tidegate.gateway.tracing.otlp import Span, SpanType
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -192,7 +192,7 @@ def test_a_collector_that_is_away_or_slow_changes_nothing_and_is_one_line(tmp_pa
 
 
 def span() -> Span:
-    return Span("tidegate-gateway", "g0", "one", INTERNAL, b"0" * 31 + b"1", b"0" * 15 + b"1", b"", 1.0, 2.0)
+    return Span(SpanType("tidegate-gateway", "g0", "one"), b"1" * 16, b"1" * 8, b"", 1.0, 2.0)
 
 
 def test_spans_that_find_the_queue_full_are_dropped_and_counted(capfd: pytest.CaptureFixture[str]) -> None:

@@ -306,23 +306,23 @@ def test_each_stage_has_a_span_of_its_own_below_that_of_the_request() -> None:
     door.now = 100.5
     second.gets_answer(100.5, 500, KEPT, body=b"oh")
     assert client.log[-1] == "answer 500"
-    assert {span.trace_id for span in spans} == {trace.encode()}
-    (whole,) = (span for span in spans if span.name == "POST")
-    a, b = (next(span for span in spans if span.name == name) for name in ("stage a", "stage b"))
+    assert {span.trace_id for span in spans} == {bytes.fromhex(trace)}
+    (whole,) = (span for span in spans if span.type.name == "POST")
+    a, b = (next(span for span in spans if span.type.name == name) for name in ("stage a", "stage b"))
     assert a.parent_id == b.parent_id == whole.span_id
     assert (a.start, a.end, b.start, b.end) == (100.0, 100.2, 100.2, 100.5)
-    assert not a.is_error and b.is_error
-    assert {span.parent_id for span in spans if span.name == "waiting room"} == {a.span_id, b.span_id}
-    assert dict(a.attributes) == {
+    assert not a.type.is_error and b.type.is_error
+    assert {span.parent_id for span in spans if span.type.name == "waiting room"} == {a.span_id, b.span_id}
+    assert dict(a.type.attributes) == {
         "tidegate.function": "a",
         "tidegate.revision": "a-00001",
         "http.response.status_code": 200,
     }
-    forwards = [span for span in spans if span.name == "forward"]
+    forwards = [span for span in spans if span.type.name == "forward"]
     assert [span.parent_id for span in forwards] == [a.span_id, b.span_id]
-    assert len([span for span in spans if span.name == "model"]) == 1
+    assert len([span for span in spans if span.type.name == "model"]) == 1
     door.grant(A, 3)
     spans.clear()
     client = ask(door, f"traceparent: 00-{trace}-{parent}-01")
     client.client_leaves(100.6)
-    assert {"POST", "stage a"} <= {span.name for span in spans}
+    assert {"POST", "stage a"} <= {span.type.name for span in spans}

@@ -4,9 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.live.otlp_receiver import read_spans
-from tidegate.gateway.tracing.otlp import CLIENT, SERVER, Span, encode_request, encode_span
+from tidegate.gateway.tracing.otlp import CLIENT, SERVER, Span, SpanType, encode_request, encode_span
 
-TRACE, SPAN = b"0af7651916cd43dd8448eb211c80319c", b"b7ad6b7169203331"
+TRACE, SPAN, PARENT = (
+    bytes.fromhex(digits) for digits in ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00f067aa0ba902b7")
+)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
 
 
@@ -18,26 +20,15 @@ def encoded(*spans: Span) -> bytes:
 def test_the_official_message_reads_what_was_written(
     name: str, value: str, number: int, start: int, is_error: bool
 ) -> None:
-    span = Span(
-        service="tidegate-gateway",
-        instance="g0",
-        name=name,
-        kind=SERVER,
-        parent_id=b"00f067aa0ba902b7",
-        start=float(start),
-        end=start + 0.25,
-        attributes=(("text", value), ("number", number)),
-        is_error=is_error,
-        trace_state="a=b",
-        trace_id=TRACE,
-        span_id=SPAN,
-    )
+    attributes = (("text", value), ("number", number))
+    of_type = SpanType("tidegate-gateway", "g0", name, SERVER, attributes, is_error=is_error)
+    span = Span(of_type, TRACE, SPAN, PARENT, float(start), start + 0.25, "a=b")
     (found,) = read_spans(encoded(span))
     assert (found.name, found.kind, found.is_error, found.trace_state) == (name, SERVER, is_error, "a=b")
     assert (found.trace_id, found.span_id, found.parent_id) == (
-        TRACE.decode(),
-        SPAN.decode(),
-        "00f067aa0ba902b7",
+        TRACE.hex(),
+        SPAN.hex(),
+        PARENT.hex(),
     )
     assert found.attributes == {"text": value, "number": number}
     assert abs(found.start - start * 10**9) < 500, "seconds since 1970 as a double are that exact"
@@ -46,7 +37,7 @@ def test_the_official_message_reads_what_was_written(
 
 def test_spans_lie_below_the_process_that_they_stand_for_and_a_root_has_no_parent() -> None:
     spans = [
-        Span(service, instance, "one", CLIENT, parent_id=b"", start=2.0, end=1.0, trace_id=TRACE, span_id=SPAN)
+        Span(SpanType(service, instance, "one", CLIENT), TRACE, SPAN, parent_id=b"", start=2.0, end=1.0)
         for service, instance in (("tidegate-gateway", "g0"), ("tidegate-queue-proxy", "r"), ("tidegate-gateway", "g0"))
     ]
     found = read_spans(encoded(*spans))

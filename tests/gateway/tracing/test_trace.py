@@ -32,7 +32,7 @@ class World(Door):
         super().__init__(first or table(1, ONE), tracer=tracer)
 
     def by_name(self) -> dict[str, Span]:
-        return {span.name: span for span in self.spans}
+        return {span.type.name: span for span in self.spans}
 
 
 def traceparent(flags: str = "01") -> str:
@@ -53,12 +53,12 @@ def test_a_sampled_parent_gets_a_child_and_the_replica_a_child_of_that() -> None
     spans = world.by_name()
     assert set(spans) == {"POST", "waiting room", "forward", "queue_proxy", "model"}
     server, forward, proxy, model = (spans[name] for name in ("POST", "forward", "queue_proxy", "model"))
-    assert {span.trace_id for span in world.spans} == {TRACE.encode()}
-    assert server.parent_id == PARENT.encode()
+    assert {span.trace_id for span in world.spans} == {bytes.fromhex(TRACE)}
+    assert server.parent_id == bytes.fromhex(PARENT)
     assert spans["waiting room"].parent_id == forward.parent_id == server.span_id
     assert proxy.parent_id == forward.span_id
     assert model.parent_id == proxy.span_id
-    assert sent_parent(asked) == f"00-{TRACE}-{model.span_id.decode()}-01"
+    assert sent_parent(asked) == f"00-{TRACE}-{model.span_id.hex()}-01"
     assert PARENT.encode() not in asked.head._block, "the client's own field is gone"
     assert b"tracestate: vendor=1" in asked.head._block
     assert server.trace_state == "vendor=1"
@@ -71,7 +71,7 @@ def test_a_sampled_parent_gets_a_child_and_the_replica_a_child_of_that() -> None
         "queue_proxy": (1100.018, 1100.05),
         "model": (1100.02, 1100.05),
     }
-    assert dict(server.attributes + server.own) == {
+    assert dict(server.type.attributes + server.own) == {
         "http.request.method": "POST",
         "url.scheme": "http",
         "url.path": "/v2/models/m/infer",
@@ -91,7 +91,7 @@ def test_blanks_behind_a_parent_are_none_of_it(flags: str) -> None:
     world.ready(ONE, 1)
     asked = world.arrive("POST /v2/models/m/infer", f"{traceparent(flags)} \t", "tracestate: vendor=1")
     asked.gets_answer(world.now, 200, *KEEP, *TIMED)
-    assert [span.parent_id for span in world.spans if span.name == "POST"] == [PARENT.encode()] * int(flags)
+    assert [span.parent_id for span in world.spans if span.type.name == "POST"] == [bytes.fromhex(PARENT)] * int(flags)
     assert b"tracestate: vendor=1" in asked.head._block, "the request named its trace"
 
 
@@ -160,7 +160,7 @@ def test_without_a_valid_parent_the_ratio_decides_and_a_foreign_state_is_dropped
     asked.gets_answer(world.now, 200, *KEEP, *TIMED)
     server = world.by_name()["POST"]
     assert server.parent_id == b""
-    assert sent_parent(asked) == f"00-{server.trace_id.decode()}-{world.by_name()['model'].span_id.decode()}-03"
+    assert sent_parent(asked) == f"00-{server.trace_id.hex()}-{world.by_name()['model'].span_id.hex()}-03"
     assert b"tracestate" not in asked.head._block
     assert b"traceparent" not in asked.head._block
 
@@ -183,7 +183,7 @@ def test_the_share_of_traced_requests_is_the_ratio() -> None:
     world.ready(ONE, *range(1, 1001))
     for _ in range(1000):
         world.arrive().gets_answer(world.now, 200, *KEEP)
-    assert 140 < sum(span.name == "POST" for span in world.spans) < 260
+    assert 140 < sum(span.type.name == "POST" for span in world.spans) < 260
 
 
 def test_a_retry_is_a_second_attempt_and_the_first_one_is_a_fault() -> None:
@@ -197,14 +197,14 @@ def test_a_retry_is_a_second_attempt_and_the_first_one_is_a_fault() -> None:
     second = sent_parent(asked)
     world.now += 0.02
     asked.gets_answer(world.now, 200, *KEEP, *TIMED)
-    attempts = [span for span in world.spans if span.name == "forward"]
-    assert [(span.is_error, dict(span.attributes)["tidegate.replica"]) for span in attempts] == [
+    attempts = [span for span in world.spans if span.type.name == "forward"]
+    assert [(span.type.is_error, dict(span.type.attributes)["tidegate.replica"]) for span in attempts] == [
         (True, ONE.id),
         (False, TWO.id),
     ]
-    assert first == f"00-{TRACE}-{attempts[0].span_id.decode()}-01"
-    assert second == f"00-{TRACE}-{world.by_name()['model'].span_id.decode()}-01"
-    assert dict(attempts[1].attributes)["http.request.resend_count"] == 1
+    assert first == f"00-{TRACE}-{attempts[0].span_id.hex()}-01"
+    assert second == f"00-{TRACE}-{world.by_name()['model'].span_id.hex()}-01"
+    assert dict(attempts[1].type.attributes)["http.request.resend_count"] == 1
     assert attempts[0].end == attempts[1].start
 
 
@@ -217,8 +217,8 @@ def test_the_phases_of_a_cold_start_are_spans_of_the_control_process_below_the_w
     asked.gets_answer(world.now, 200, *KEEP, *TIMED)
     spans = world.by_name()
     waiting = spans["waiting room"]
-    phases = [span for span in world.spans if span.service == "tidegate-control"]
-    assert [(span.name, span.start - 1100.0, span.end - 1100.0) for span in phases] == [
+    phases = [span for span in world.spans if span.type.resource[0] == "tidegate-control"]
+    assert [(span.type.name, span.start - 1100.0, span.end - 1100.0) for span in phases] == [
         ("cold start: decide", 0.25, 0.5),
         ("cold start: schedule", 0.5, 1.0),
         ("cold start: load", 1.0, 3.0),
@@ -231,8 +231,8 @@ def test_a_request_that_no_function_takes_is_one_span_and_its_query_is_nowhere()
     world = World(ratio=1.0)
     world.arrive("POST /v2/models/unknown/infer?key=secret", "authorization: Bearer secret", "cookie: a=secret")
     (span,) = world.spans
-    assert dict(span.attributes)["http.response.status_code"] == 404
-    assert not span.is_error
+    assert dict(span.type.attributes)["http.response.status_code"] == 404
+    assert not span.type.is_error
     assert "secret" not in repr(span)
 
 
@@ -240,8 +240,8 @@ def test_a_failure_is_an_error_with_its_type() -> None:
     world = World(ratio=1.0)
     world.ready(ONE, 1)
     world.arrive().gets_answer(world.now, 503, *KEEP)
-    assert world.by_name()["POST"].is_error
-    assert dict(world.by_name()["POST"].attributes)["error.type"] == "503"
+    assert world.by_name()["POST"].type.is_error
+    assert dict(world.by_name()["POST"].type.attributes)["error.type"] == "503"
 
 
 def test_the_newest_sampled_request_is_the_exemplar_of_its_bucket() -> None:
