@@ -18,6 +18,13 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
+def pooled(rounds: Sequence[Sequence[float]], size: int) -> list[list[float]]:
+    """Joins the values of so many rounds each time. Rounds that are left over go to the last ones."""
+    starts = range(0, max(len(rounds) - size, 0) + 1, size)
+    ends = (*starts[1:], len(rounds))
+    return [[value for each in rounds[start:end] for value in each] for start, end in zip(starts, ends, strict=True)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One figure. The bound is on the ratio where there is one, on the value where not."""

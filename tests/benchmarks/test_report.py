@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.macro.report import Book, markdown, missing, percentile, table
+from benchmarks.macro.report import Book, markdown, missing, percentile, pooled, table
 
 
 def test_percentile_is_a_value_that_was_seen() -> None:
@@ -10,6 +10,18 @@ def test_percentile_is_a_value_that_was_seen() -> None:
     assert percentile(values, 50) == 3.0
     assert percentile(values, 99) == 5.0
     assert percentile(values, 0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rounds", "lengths"),
+    [(1, [1]), (5, [5]), (6, [6]), (11, [11]), (12, [6, 6]), (24, [6, 6, 6, 6]), (25, [6, 6, 6, 7])],
+)
+def test_rounds_are_pooled_by_six_and_the_last_figure_has_those_that_are_left_over(
+    rounds: int, lengths: list[int]
+) -> None:
+    found = pooled([[float(number)] for number in range(rounds)], 6)
+    assert [len(each) for each in found] == lengths
+    assert [value for each in found for value in each] == [float(number) for number in range(rounds)]
 
 
 def book() -> Book:
