@@ -30,6 +30,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.micro.h2_hops_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.gateway_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.tracing_bench", (), ("--rounds", "2")),
+    ("benchmarks.micro.sides_bench", (), ("--rounds", "2")),
     ("benchmarks.micro.splice_bench", (), ("--rounds", "2", "--transfers", "50")),
     ("benchmarks.micro.room_bench", (), ()),
     ("benchmarks.micro.openai_bench", (), ()),
