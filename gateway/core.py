@@ -81,8 +81,6 @@ class GatewayCore:
             names = dict.fromkeys(stage.function for pipeline in found for stage in pipeline.stages)
             router.stages = tuple(routers[name] for name in names if name in routers)
         link_variants(routers)
-        if self.access_log is not None and any(router.variants for router in routers.values()):
-            self.access_log.meet_variants()
         matcher = Matcher(table, routers)
         self.chain.apply(matcher)
         self.direct.apply(table, matcher)

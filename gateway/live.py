@@ -307,8 +307,7 @@ class GatewayWorker:
         sampling = self._config.access_sampling
         if not sampling:
             return None
-        limits = read_limits(self._config.limits, "limits")
-        return AccessLog(sampling, rng=self._rng, take=self._log_writer.take, target_bytes=limits.target_bytes)
+        return AccessLog(sampling, rng=self._rng, take=self._log_writer.take)
 
     def _span_batches(self) -> "SpanBatches | None":
         if self._config.tracing_endpoint is None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gateway.access_log.records import BATCH, AccessLog
+from tidegate.gateway.access_log.records import AccessLog
 from tidegate.gateway.answers.grpc import GrpcFrontend
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending
@@ -98,7 +98,8 @@ def count_end(
         if log is not None and not state.is_uncounted:
             log.ended(ex, state)
         return
-    tokens, router = state.tokens, state.target.router
+    tokens, target = state.tokens, state.target
+    router = target.router
     end = ended = ex.ended
     if state.is_stream:
         end = ex.first_byte if tokens is None else tokens.begun(ex.first_byte)
@@ -106,29 +107,24 @@ def count_end(
     is_slow = False
     if target_s is not None and tokens is not None and router is not None and router.per_token_s is not None:
         is_slow = tokens.per_token_s > router.per_token_s
-    counters.ended_well(state.group, inferences, end - received, target_s, is_slow)
+    has_settled = counters.ended_well(state.group, inferences, end - received, target_s, is_slow)
     trace = state.trace
     if trace is not None:
         counters.sampled.append((trace.parent, end - received, ended + trace.tracer.offset))
-    if log is None or state.is_uncounted:
+    if log is None:
         return
-    rows = log.rows
-    if rows is None or tokens is not None:  # Tokens may have made a broken answer a whole one.
-        log.ended(ex, state)
-        return
-    if trace is None:
-        try:  # Quicker than ``get`` for one that is there.
-            place = log.places[state.replica]
-        except KeyError:
-            place = log.place(counters, state.replica)
-    else:
-        place = log.place_sampled(counters, state.replica, trace.parent)
-    head = ex.head
-    rows.append(  # As ``records.row``, without the call and with what is known here: this is the hot path.
+    rows, line = log.rows, target.line
+    if rows is None or line is None or tokens is not None:  # Tokens may have made a broken answer a whole one.
+        if not state.is_uncounted:
+            log.ended(ex, state)
+        return  # Of those that are not counted, a stage has no line, and the second of two copies no counters.
+    if trace is not None:
+        log.note_trace(trace.parent)
+    rows.append(  # As ``AccessLog.ended``, with what is known here: this is the hot path.
         (
-            place,
-            head.method,
-            head.target,
+            counters.names,
+            state.replica,
+            line,
             status,
             inferences,
             received,
@@ -140,5 +136,5 @@ def count_end(
             ex.bytes_out,
         )
     )
-    if len(rows) >= BATCH:
+    if has_settled:  # Often enough, and no row is looked at for it.
         log.full()

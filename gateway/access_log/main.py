@@ -48,7 +48,7 @@ class Writer:
 
     def take(self, batch: bytes) -> None:
         found = decode_batch(batch)
-        lines, count = self._lines.made(found), len(found[1])
+        lines, count = self._lines.made(found), len(found[0])
         if self._waiting and self._bytes + len(lines) > BUFFERED_BYTES:
             self._handled += count
             self._dropped += count

@@ -34,7 +34,7 @@ class Batches(Generic[T]):
         self._take = take
         self._records: list[T] = []
         """Records that are not packed yet."""
-        self._packed: deque[tuple[int, bytes]] = deque()
+        self._packed: deque[tuple[int, bytes, bytes]] = deque()
         self._bytes = 0
         self.delivered = 0
         """Records that the side process has written, exported or delivered."""
@@ -69,7 +69,7 @@ class Batches(Generic[T]):
         if self._packed and self._bytes + len(data) > self._room:  # One that waits alone may be larger than the room.
             self.dropped += count
         else:
-            self._packed.append((count, len(data).to_bytes(SIZE_BYTES, "big") + data))
+            self._packed.append((count, len(data).to_bytes(SIZE_BYTES, "big"), data))
             self._bytes += len(data)
 
     @property
@@ -89,7 +89,8 @@ class Batches(Generic[T]):
         """Removes all batches. Returns the number of their records, and their bytes for ``Frames``; b"" if there is
         none."""
         packed = self._packed
-        count, data = sum(count for count, _ in packed), b"".join([data for _, data in packed])
+        count = sum(count for count, _, _ in packed)
+        data = b"".join([piece for _, size, data in packed for piece in (size, data)])
         packed.clear()
         self._bytes = 0
         return count, data

@@ -115,6 +115,7 @@ class RevisionCounters:
         "http",
         "metadata",
         "missed",
+        "names",
         "recent",
         "retries",
         "retries_denied",
@@ -132,6 +133,8 @@ class RevisionCounters:
     def __init__(self, function: str, revision: str, http: HttpDurations | None = None) -> None:
         self.function = function
         self.revision = revision
+        self.names = f"{function} {revision}"
+        """Both in one text, for the rows of the access log: no name has a blank."""
         self.http = http
         """None: they are not asked for."""
         self.sizes = [0] * BUCKETS
@@ -209,9 +212,9 @@ class RevisionCounters:
 
     def ended_well(
         self, group: str, inferences: int, latency_s: float, target_s: float | None, is_slow: bool = False
-    ) -> None:
+    ) -> bool:
         """Counts a request that a replica of ``group`` answered; ``target_s``: the SLA's latency; ``is_slow``: its
-        output tokens took longer than the SLA allows."""
+        output tokens took longer than the SLA allows. Returns True once in ``FRESH_LATENCIES`` of a group."""
         self.answered += 1
         if not is_slow and (target_s is None or latency_s <= target_s):
             self.within_sla += 1
@@ -221,8 +224,10 @@ class RevisionCounters:
         counters.requests += 1
         counters.inferences += inferences
         counters.fresh.append(latency_s)
-        if len(counters.fresh) >= FRESH_LATENCIES:
-            counters.settle()
+        if len(counters.fresh) < FRESH_LATENCIES:
+            return False
+        counters.settle()
+        return True
 
     def _settle_sampled(self) -> None:
         edges, unit = metrics.DURATION.edges, metrics.DURATION.unit

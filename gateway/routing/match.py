@@ -32,7 +32,7 @@ from tidegate.gateway.routing.suggestions import Suggestions
 from tidegate.headers import VARIANT
 from tidegate.records.route_table import FunctionRoute, RouteMatch, RouteTable
 from tidegate.wire.bodies.openai import openai_error
-from tidegate.wire.message_heads import AnyRequestHead
+from tidegate.wire.message_heads import AnyRequestHead, method_and_path
 
 PREFIX = b"/functions/"
 JOBS = b"/jobs/"
@@ -80,6 +80,7 @@ class Target:
         "error_format",
         "is_metadata",
         "is_work",
+        "line",
         "model",
         "named",
         "named_in_body",
@@ -127,6 +128,8 @@ class Target:
         """The function that the request is for, if another variant serves it; else empty."""
         self.variant_line = b""
         """The header line of the answer of another variant than the request is for."""
+        self.line: str | None = None
+        """Method and path if all its requests have the same and another variant serves none of them."""
 
     @property
     def is_found(self) -> bool:
@@ -134,12 +137,15 @@ class Target:
 
     def of(self, router: FunctionRouter) -> "Target":
         """Returns the target of the same call to another router."""
-        return Target(self.call, router, self.strip, self.v2, self.named, self.model, self.error_format)
+        target = Target(self.call, router, self.strip, self.v2, self.named, self.model, self.error_format)
+        target.line = self.line
+        return target
 
     def of_variant(self, router: FunctionRouter, path: bytes | None) -> "Target":
         """Returns the target of the same call to another variant; ``path``: the request target for its server, if it is
         another one."""
         target = self.of(router)
+        target.line = None
         target.path = path
         target.rewrites = target.rewrites or path is not None
         target.asked = "" if self.router is None else self.router.name
@@ -262,13 +268,17 @@ class Matcher:
             if len(self._cache) >= CACHE_ENTRIES:
                 self._cache.clear()
             self._cache[key] = found
+            if found is not _A_JOB:  # It stands for all jobs.
+                found.line = method_and_path(head.method, path)
         return found
 
     def of_model(self, target: Target, model: str | None) -> Target:
         """Returns the target of a request after its body was read; ``model`` is None if the body names no model."""
         router = self._default if model is None else self._by_model.get(model)
         named = model or ""
-        return Target(Call.WORK, router, target.strip, False, named, named, target.error_format, named_in_body=True)
+        found = Target(Call.WORK, router, target.strip, False, named, named, target.error_format, named_in_body=True)
+        found.line = target.line
+        return found
 
     def of_call(self, head: AnyRequestHead) -> Target:
         """Returns the target of a gRPC call by its head: its path names a method and no function."""

@@ -8,6 +8,8 @@ from tests.support.worlds.access_lines import lines_of
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tests.support.worlds.spans import SpanSink
 from tidegate.gateway.access_log.records import BATCH, AccessLog
+from tidegate.gateway.counting.counters import FRESH_LATENCIES
+from tidegate.gateway.routing.match import CACHED_BYTES
 from tidegate.gateway.tracing.trace import Tracer
 
 
@@ -31,23 +33,23 @@ def test_an_event_stream_is_measured_to_its_first_byte() -> None:
 
 
 def test_lines_of_requests_to_several_replicas_are_those_that_are_made_one_by_one() -> None:
+    numbers = range(2 * FRESH_LATENCIES + BATCH)
     made = []
     for is_special in (False, True):
         log = AccessLog(1.0, rng=random.Random(1), take=lambda log: None)
         if is_special:
-            log.meet_variants()
+            log.rows = None  # Each request is looked at.
         tracer = Tracer(ratio=0.0, rng=random.Random(2), offset=0.0, put=SpanSink().put)
         door = Door(table(1, ONE, TWO), access=log, tracer=tracer)
         door.ready(ONE, *range(1, 100))
         door.ready(TWO, *range(1, 100))
-        for number in range(2 * BATCH + 1):
+        for number in numbers:
             traced = (f"traceparent: 00-{number + 1:032x}-{1:016x}-01",) if number % 10 == 0 else ()
             asked = door.arrive(f"POST /v2/models/m/infer?at={number}", f"x-request-id: i-{number}", *traced)
-            asked.gets_answer(100.0 + number, 500 if number % 7 == 3 else 200, "tidegate-credit: keep")
+            asked.gets_answer(100.0 + 0.01 * number, 500 if number % 7 == 3 else 200, "tidegate-credit: keep")
         made.append(lines_of(log).decode().splitlines())
     assert made[0] == made[1]
     found = [dict(pair.split("=", 1) for pair in line.split()[1:]) for line in made[0]]
-    numbers = range(2 * BATCH + 1)
     assert [line["id"] for line in found] == [f"i-{number}" for number in numbers]
     assert [line["trace"] for line in found] == [f"{n + 1:032x}" if n % 10 == 0 else "-" for n in numbers]
     assert [line["status"] for line in found] == ["500" if number % 7 == 3 else "200" for number in numbers]
@@ -55,6 +57,30 @@ def test_lines_of_requests_to_several_replicas_are_those_that_are_made_one_by_on
     assert {(line["function"], line["revision"], line["path"]) for line in found} == {
         ("f", "f-00001", "/v2/models/m/infer")
     }
+
+
+def test_rows_are_packed_as_often_as_latencies_are_settled_without_a_look_at_their_number() -> None:
+    log = AccessLog(1.0, rng=random.Random(1), take=lambda log: None)
+    door = Door(table(1, ONE), access=log)
+    door.ready(ONE, *range(1, 100))
+    for number in range(FRESH_LATENCIES):
+        assert not log.has_batches
+        door.arrive().gets_answer(100.0 + 0.01 * number, 200, "tidegate-credit: keep")
+    assert log.has_batches and log.rows == []
+
+
+def test_a_target_too_long_for_the_matchers_memory_has_its_whole_path_in_its_line() -> None:
+    log = AccessLog(1.0, rng=random.Random(1), take=lambda log: None)
+    door = Door(table(1, ONE), access=log)
+    door.ready(ONE, 1)
+    paths = [
+        f"/functions/f/{letter * size}"
+        for letter, size in (("a", 10), ("b", CACHED_BYTES), ("c", 8 * CACHED_BYTES), ("d", 10))
+    ]
+    for path in paths:
+        door.arrive(f"POST {path}?key=secret").gets_answer(100.0, 200, "tidegate-credit: keep")
+    found = [dict(pair.split("=", 1) for pair in line.split()[1:]) for line in lines_of(log).decode().splitlines()]
+    assert [line["path"] for line in found] == paths
 
 
 @pytest.mark.parametrize("ends_well", [True, False])

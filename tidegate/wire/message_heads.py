@@ -75,3 +75,8 @@ class AnyResponseHead(_AnyHead, Protocol):
     def status(self) -> int: ...
     @property
     def names_id(self) -> bool: ...
+
+
+def method_and_path(method: bytes, path: bytes) -> str:
+    """Returns a request's method and path as one text. Neither has a blank."""
+    return f"{method.decode('latin-1')} {path.decode('latin-1')}"

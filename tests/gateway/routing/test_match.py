@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.worlds.fake_exchange import request
 from tidegate.gateway.routing.function import FunctionMemory, FunctionRouter
-from tidegate.gateway.routing.match import CACHE_ENTRIES, Call, Matcher, Target
+from tidegate.gateway.routing.match import CACHE_ENTRIES, CACHED_BYTES, Call, Matcher, Target
 from tidegate.records.route_table import FunctionRoute, HeaderMatch, RouteMatch, RouteTable
 
 
@@ -270,3 +270,18 @@ def test_a_function_with_rules_answers_its_health_calls_there() -> None:
     by = matcher(replace(BERT, matches=(RouteMatch(host="bert.example"),)))
     found = look("/v2/health/ready", method="GET", host="bert.example", by=by)
     assert (found.named, found.call) == ("bert", Call.FUNCTION_READY)
+
+
+def test_equal_requests_share_a_target_with_their_method_and_path_and_no_others_do() -> None:
+    by = matcher(RESNET, BERT, default="bert")
+    first = look("/v2/models/resnet/infer?key=secret", by=by)
+    assert first.line == "POST /v2/models/resnet/infer"
+    assert look("/v2/models/resnet/infer", by=by) is first
+    assert look("/v2/models/resnet/infer", by=by, method="GET").line == "GET /v2/models/resnet/infer"
+    assert look("/v2/models/resnet/infer", by=by, host="bert.localhost") is not first
+    assert look("/" + "x" * CACHED_BYTES, by=by).line is None, "it is not kept"
+    for path in ("/jobs/tg-1", "/jobs/tg-2"):
+        assert look(path, by=matcher(RESNET), method="GET").line is None, "all jobs share one"
+    assert first.router is not None
+    assert first.of(first.router).line == first.line
+    assert first.of_variant(first.router, None).line is None, "its line names both functions"

@@ -33,7 +33,7 @@ def lines_of(log: AccessLog, *, as_json: bool = False, offset: float = 0.0) -> b
     count, data = log.all()
     for each in frames.feed(data):
         found = decode_batch(each)
-        count -= len(found[1])
+        count -= len(found[0])
         made += lines.made(found)
     assert count == 0
     return made
