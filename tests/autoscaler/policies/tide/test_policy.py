@@ -436,6 +436,19 @@ def test_without_a_load_nothing_is_said_of_late_requests() -> None:
     assert level == "0 slots over 20 s"
 
 
+@pytest.mark.parametrize("start_s", [1, 20])
+def test_what_waits_is_worked_off_over_a_start_and_five_seconds_at_least(start_s: int) -> None:
+    world = World(start_s=start_s)
+    world.run(30.0, 300)
+    seen_s = world.policy._starts["cpu"].median_s
+    assert (seen_s < 5.0) is (start_s < 5)
+    ready = world.ready["cpu"]
+    world.run(30.0, 1, waiting=1000)
+    (drain,) = [each.detail for each in world.reasons if each.code == "drain"]
+    waiting = 1000 * 0.1 + (world.policy._level.level - ready) * seen_s
+    assert float(drain.removesuffix(" slots")) == pytest.approx(waiting / max(5.0, seen_s), rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("after_s", "start_s", "least_s"), [(10.0, 120.0, 60.0), (10.0, 30.0, 30.0), (10.0, 5.0, 15.0), (90.0, 30.0, 90.0)]
 )
