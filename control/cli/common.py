@@ -4,6 +4,7 @@ Exit codes: 0 success, 1 failure, 2 invalid input (every fault is printed), 130 
 import at their top only what ``--help`` needs; everything else is imported where it is used.
 """
 
+import errno
 import json
 import os
 import re
@@ -30,6 +31,7 @@ EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
 EXIT_INTERRUPTED = 130
 PIPE_WIDTH = 200
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 AWAITED_S = 5.0
 """Seconds that a command waits for a deployment that was started a moment ago."""
 STARTING_S = 20.0
@@ -161,11 +163,17 @@ def write_file(path: Path, text: str) -> None:
         fail(f"{path}: {error.strerror or error}")
 
 
+def _discard_output() -> None:
+    """Drops what has been printed and is not written, and all that follows."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 @contextmanager
 def exit_codes() -> Iterator[None]:
     """Turns expected errors into a message on standard error and an exit code."""
     try:
         yield
+        sys.stdout.flush()
     except InvalidInputError as error:
         fail(str(error), EXIT_WRONG_INPUT)
     except TidegateError as error:
@@ -176,8 +184,13 @@ def exit_codes() -> Iterator[None]:
         fail(str(error), EXIT_WRONG_INPUT if wrong else EXIT_FAILED)
     except BrokenPipeError:
         # The reader of our output has gone (`tidegate logs -f | head`): nothing more can be printed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         raise typer.Exit(EXIT_FAILED) from None
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        _discard_output()
+        fail(f"standard output cannot be written: {error.strerror}")
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 

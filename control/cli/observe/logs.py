@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
-from tidegate.control.cli.common import JsonOption, StateOption, connect, escaped, guarded
+from tidegate.control.cli.common import JsonOption, StateOption, connect, escaped, guarded, say
 from tidegate.control.cli.show import NameArgument
 from tidegate.errors import Fault, InvalidInputError
 
@@ -35,9 +35,10 @@ def logs(
             raise commands.follow(context or "", namespace, name, replica=replica, source=source)
         commands.logs(context or "", namespace, name, tail=tail, replica=replica, source=source, json=json)
         return
-    clean = escaped if sys.stdout.isatty() else str
+    clean, is_silent = escaped if sys.stdout.isatty() else str, True
     with connect(state) as tidegate:
         for line in tidegate.logs(name, tail=tail, follow=follow, replica=replica, source=source):
+            is_silent = False
             if json:
                 from tidegate.records.codec import encode
 
@@ -45,6 +46,8 @@ def logs(
             else:
                 place = line["replica"] if source != "all" else f"{line['replica']} {line['source']}"
                 print(clean(f"{place} | {line['line']}"), flush=follow)
+    if is_silent and tail:
+        say(f"no line is kept of {name} (--source {source})")
 
 
 def register(app: typer.Typer) -> None:

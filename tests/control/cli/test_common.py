@@ -1,5 +1,9 @@
 """What commands print: control characters of others' text are escaped."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from rich.table import Table
 
@@ -37,3 +41,17 @@ def test_faults_of_the_control_process_name_the_flags_that_were_typed() -> None:
         raise ApiError(422, detail)
     wanted = "resize\n  --batch: got 9; allowed: 1 to max_batch: 4\n  --to of 1: got 101\n  name: got max_batch"
     assert (str(raised.value), raised.value.detail.code) == (wanted, "invalid_input")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
+@pytest.mark.parametrize("words", [("down", "--json"), ("tenant-key",)])
+def test_an_output_that_cannot_be_written_is_an_error_without_a_traceback(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    state = ("--state", str(tmp_path / "none")) if words[0] == "down" else ()
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "tidegate", *words, *state]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, last) == (1, "error: standard output cannot be written: No space left on device")
+    assert "Traceback" not in done.stderr
