@@ -369,12 +369,9 @@ class Decider:
         self, state: _State, desired: int, recommended: Recommendation, observation: Observation
     ) -> tuple[GroupDecision, ...]:
         slo_s = _slo_s(state)
-        most, draining = observation.most, sum(group.draining for group in observation.groups)
-        # Under the limit over all functions a draining replica still has its place: it is taken back, not replaced.
-        is_tight = most is not None and observation.existing < desired and desired + draining > most
-        if recommended.groups is None or (is_tight and draining > 0):
+        if recommended.groups is None or _takes_back(desired, observation):
             return spread(desired, observation.groups, slo_s=slo_s)
-        if sum(group.replicas for group in recommended.groups) == desired:
+        if sum([group.replicas for group in recommended.groups]) == desired:
             return recommended.groups
         base = {group.accelerator: group.replicas for group in recommended.groups}
         return spread(desired, observation.groups, base, slo_s=slo_s)
@@ -445,6 +442,15 @@ def _ended(decision: Decision | None) -> int:
     if decision is None or decision.desired != 0 or decision.is_dry_run:
         return 0
     return decision.ready + int(decision.observed["starting"])
+
+
+def _takes_back(desired: int, observation: Observation) -> bool:
+    """Returns whether draining replicas are taken back before others start: under the limit over all functions each
+    still has its place."""
+    if observation.most is None or observation.existing >= desired:
+        return False
+    draining = sum(group.draining for group in observation.groups)
+    return draining > 0 and desired + draining > observation.most
 
 
 def _slo_s(state: _State) -> float | None:

@@ -20,6 +20,7 @@ A rate is for one replica with one share of its device. Shares do not change whi
 """
 
 import math
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
@@ -137,7 +138,7 @@ class _Cell:
     )
 
     def __init__(self, known: tuple[float, ...] = _UNKNOWN) -> None:
-        self._known = bytearray(_KNOWN.pack(*known))
+        self._known = array("d", known)
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
         self.pending_work_s = 0.0
         """The replica's seconds behind the requests that ended: their execution times over the occupancy. Beside it,
@@ -148,28 +149,24 @@ class _Cell:
 
     @property
     def batch(self) -> float:
-        return self.known[0]
+        return self._known[0]
 
     @property
     def seconds_per_request(self) -> float:
-        return self.known[1]
+        return self._known[1]
 
     @property
     def execution_s(self) -> float:
-        return self.known[2]
+        return self._known[2]
 
     @property
     def requests(self) -> float:
         """Weight of the means, in requests."""
-        return self.known[3]
+        return self._known[3]
 
     @property
     def learnt_at(self) -> float:
-        return self.known[4]
-
-    @property
-    def known(self) -> tuple[float, ...]:
-        return _KNOWN.unpack(self._known)
+        return self._known[4]
 
     def fold(self, now: float) -> bool:
         """Takes what was gathered into the mean, if it is enough. Returns whether there was no mean before."""
@@ -249,7 +246,7 @@ class _Cell:
 
     @property
     def mu_ips(self) -> float:
-        known = self.known
+        known = self._known
         return known[0] / known[1]
 
 
@@ -463,19 +460,19 @@ class GroupRates:
         if self._full is not None and not self._full:
             return at
         rate = self.rate(batch)
-        return None if rate is None else at._replace(mu_ips=rate.mu_ips, is_limit=rate.is_at_limit)
+        return None if rate is None else (rate.mu_ips, rate.is_at_limit, *at[2:])
 
     def services(self) -> tuple[tuple[float, float], ...]:
         """Returns (inferences of a request, seconds that a replica at its limit needs for it), in rising order. Of
         replicas that were never full the limit is estimated: every slot serves as quickly as at the lowest occupancy,
         unless higher occupancy has shown otherwise."""
         if self._services is None:
-            known = [cell for cell in self._cells.values() if cell.is_known]
-            full = [(key, cell) for key, cell in self._cells.items() if key[1] == _FULL_KEY and cell.is_known]
+            known = [(key, cell) for key, cell in self._cells.items() if cell.is_known]
+            full = [(key, cell) for key, cell in known if key[1] == _FULL_KEY]
             if full:
                 found = {cell.batch: self._full_s(key, cell) for key, cell in full}
             else:
-                found = {cell.batch: cell.batch / self._estimated_ips(cell) for cell in known}
+                found = {cell.batch: cell.batch / self._estimated_ips(cell) for _, cell in known}
             self._services = tuple(sorted(found.items()))
         return self._services
 
@@ -551,10 +548,7 @@ class GroupRates:
     def _summary(self, size: int) -> _Below | None:
         if len(self._cells) == 1:
             (only,) = self._cells.values()
-            batch, seconds, execution_s, requests = only.known[:4]
-            if requests <= 0.0:
-                return None
-            return _Below(batch / seconds, False, execution_s, None, _occupancy(execution_s, seconds))
+            return _Below(only.mu_ips, False, only.execution_s, None, only.occupancy) if only.is_known else None
         known = [(key[0], cell) for key, cell in self._cells.items() if cell.is_known]
         if not known:
             return None

@@ -77,6 +77,8 @@ class Calendar:
         the moments that count, seen from position ``now``."""
         first, oldest = now - REACH - _BACK, max(self._first, self.position - SAMPLES + 1)
         is_kept = (first >= oldest) & (first + AROUND <= self.position + 1)
+        if not is_kept.any():
+            return np.zeros(CHANGES), 0.0
         places = ((first[is_kept, None] + np.arange(AROUND) - self._first) % SAMPLES).ravel()
         changes, rows = np.frombuffer(self._changes, np.uint8)[places], np.frombuffer(self._rows, np.uint8)[places]
         is_like = (changes != NONE) & (np.abs(rows.astype(np.intp) - row) <= 1)

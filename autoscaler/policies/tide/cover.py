@@ -89,7 +89,10 @@ class LatePrice:
         Where clumps come by chance, the variance of the late requests of a day is their number times the size of a
         clump. Two standard deviations above the mean they are as many as the SLA allows where the aim is a part ``f``
         of that with ``f + 2 sqrt(f r) = 1``; ``r`` is the part of a day's allowance that one clump is."""
-        part = self._clump_size() * AIM / (allowed * max(self.rate * JUDGED_S, JUDGED))
+        size = self._clump_size()
+        if size <= 0.0:
+            return allowed
+        part = size * AIM / (allowed * max(self.rate * JUDGED_S, JUDGED))
         return allowed * min(1.0, (math.sqrt(1.0 + part) - math.sqrt(part)) ** 2 / AIM)
 
     def update(self, arrivals: float, late: float, expected: float, allowed: float) -> None:

@@ -39,23 +39,17 @@ class Mix(NamedTuple):
     slots: float
 
 
-def present_of(kinds: Kinds) -> Mix:
-    """Returns the mix that is there."""
-    return Mix(
-        tuple([count for _, _, count, _, _ in kinds]),
-        math.fsum([price * count for _, price, count, _, _ in kinds]),
-        math.fsum([slots * count for slots, _, count, _, _ in kinds]),
-    )
-
-
-def chosen(kinds: Kinds, present: Mix, slots: float) -> tuple[Mix, Mix | None]:
-    """Returns the mix to have for ``slots``, and the next best one, if any: what is there stays if it has just as many,
-    unless another one is much cheaper."""
-    is_enough = abs(present.slots - slots) < EPSILON
-    if is_enough and sum([kind[0] > 0.0 for kind in kinds]) == 1:
-        return present, None
+def chosen(kinds: Kinds, present: float, slots: float) -> tuple[Mix, Mix | None]:
+    """Returns the mix to have for ``slots``, and the next best one, if any. What is there (``present`` slots)
+    stays if it has just as many, unless another one is much cheaper."""
+    if abs(present - slots) >= EPSILON:
+        return cheapest(kinds, slots)
+    counts = tuple([count for _, _, count, _, _ in kinds])
+    there = Mix(counts, math.fsum([price * count for _, price, count, _, _ in kinds]), present)
+    if sum([kind[0] > 0.0 for kind in kinds]) == 1:
+        return there, None
     best, other = cheapest(kinds, slots)
-    return (present, other) if is_enough and best.cost > WORTH_A_CHANGE * present.cost else (best, other)
+    return (there, other) if best.cost > WORTH_A_CHANGE * there.cost else (best, other)
 
 
 @lru_cache(maxsize=8192)

@@ -54,6 +54,7 @@ LEAST_CHANCE: Final = 1e-6
 """Chance that a forecast gives to either outcome at least, when it is judged."""
 
 _STEPS: Final[Vector] = BIN * np.arange(-CENTRE, HALF + 1, dtype=np.float64)
+_FACTORS: Final[Vector] = np.exp(_STEPS)
 
 
 def _assumed() -> Vector:
@@ -172,7 +173,7 @@ class Outlook:
         weights = everywhere * (PRIOR_S / everywhere.sum())
         weights = weights + self._row_weights(row, row, unit) / self._weight
         for neighbour in (row - 1, row + 1):
-            if _is_idle(neighbour) == _is_idle(row):
+            if neighbour in self._rows and _is_idle(neighbour) == _is_idle(row):
                 weights = weights + NEIGHBOUR * self._row_weights(neighbour, row, unit) / self._weight
         weights /= weights.sum()
         again, moments = self._calendar_at(row)
@@ -184,7 +185,7 @@ class Outlook:
             earned = 1.0 / (1.0 + math.exp(-self._odds))
             weights = (1.0 - earned) * weights + earned * both
         origin = np.where(_IS_BIG, _centre(row), level.level)
-        levels = np.maximum((origin + unit) * np.exp(_STEPS) - unit, 0.0)
+        levels = np.maximum((origin + unit) * _FACTORS - unit, 0.0)
         return levels[1:], weights[1:]
 
     def _judge(self, second: int, change: int) -> None:

@@ -30,7 +30,7 @@ from tidegate.autoscaler.policies.tide.calendar import Calendar
 from tidegate.autoscaler.policies.tide.cover import AIM, Expectation, LatePrice
 from tidegate.autoscaler.policies.tide.level import Level
 from tidegate.autoscaler.policies.tide.memory import TideMemory
-from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Kinds, Mix, cheapest, chosen, present_of
+from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Kinds, Mix, cheapest, chosen
 from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
 from tidegate.autoscaler.policies.tide.silence import Silence
@@ -194,8 +194,8 @@ class TidePolicy:
         if seconds > MOST_MISSED_S:
             return
         work = {size: capacity.work(size) for size in new}
-        arrived = math.fsum(count * work[size] for size, count in new.items()) / seconds
-        squares = math.fsum(count * work[size] ** 2 for size, count in new.items()) / seconds
+        arrived = math.fsum([count * work[size] for size, count in new.items()]) / seconds
+        squares = math.fsum([count * work[size] ** 2 for size, count in new.items()]) / seconds
         shortest_s = max(1, round(0.5 * (self._slo_s - capacity.service.answer_s)))
         for _ in range(seconds):
             self._level.update(arrived, squares, shortest_s)
@@ -210,10 +210,11 @@ class TidePolicy:
         *,
         is_counted: bool,
     ) -> Recommendation:
-        usable = [each for each in capacity.groups if each.slots > 0.0]
+        kinds = self._kinds(capacity)
+        usable = [kind for kind in kinds if kind[0] > 0.0]
         best, unit = capacity.best, capacity.unit
         step = best.slots if len(usable) == 1 else unit * MIXED_STEP
-        start_s = max([self._starts[each.seen.accelerator].median_s for each in usable])
+        start_s = max([each_s for _, _, _, _, each_s in usable])
         lates, level = self._lates(capacity.service), self._level
         if is_counted:
             self._outlook.update(level, start_s + 1.0)
@@ -226,15 +227,13 @@ class TidePolicy:
         cover = self._covered(lates, capacity, base, step, start_s, now, is_quiet=is_quiet)
         if is_counted:
             there = max(base, cover)
-            if is_quiet and not any(each.seen.ready for each in usable):
+            if is_quiet and not any(each.slots > 0.0 and each.seen.ready for each in capacity.groups):
                 there = 0.0  # A cover that starts does not serve yet.
             lost = 0.0 if self._expectation is None else self._expectation.late(there / unit)
             self._price.update(arrivals, late, lost, self._aim)
         base, drain = self._drained(observation, capacity, base, step, start_s, now)
         wanted = base + drain
-        kinds = self._kinds(capacity)
-        existing = present_of(kinds)
-        present = existing.slots
+        present = math.fsum([slots * count for slots, _, count, _, _ in usable])
         if not self._is_begun:
             # What runs at the beginning was wanted, and is the only memory until something is learnt.
             self._is_begun = True
@@ -256,14 +255,14 @@ class TidePolicy:
             most = min(recent, max(within, cover))
             if len(usable) > 1 and most < present:
                 # Whole replicas of several groups: what ``most`` slots would have anyway is no surplus.
-                most = chosen(kinds, existing, most)[0].slots
+                most = chosen(kinds, present, most)[0].slots
             if present <= most + 1e-9:
                 target = present
         after_s = self._function.scaling.scale_to_zero_after_s
         is_kept = target <= 0.0 and observation.idle_s < after_s and observation.existing > 0
         if is_kept:
             target = min(step, best.slots)
-        mix, other = chosen(kinds, existing, target)
+        mix, other = chosen(kinds, present, target)
         counts = _after_ready(capacity, mix.counts, min(target, wanted))
         alone = None
         expected = Expected(level, self._price.theta(self._aim), self._expectation, self._silence.seconds)
@@ -286,7 +285,7 @@ class TidePolicy:
         if desired > observation.existing:
             for each, count in zip(capacity.groups, counts, strict=True):
                 seen = each.seen
-                self._starts[seen.accelerator].order(max(0, count - seen.existing - seen.draining))
+                self._starts[seen.accelerator].order(max(0, count - seen.ready - seen.starting - seen.draining))
         return Recommendation(
             desired=desired,
             groups=tuple(

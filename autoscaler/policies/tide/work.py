@@ -121,7 +121,7 @@ class Arrivals:
         before, self._before = self._before, arrived
         late_before, self._late = self._late, late
         found = {size: count - before.get(size, 0.0) for size, count in arrived.items()}
-        if late < late_before or any(count < 0.0 for count in found.values()):
+        if late < late_before or min(found.values(), default=0.0) < 0.0:
             return None
         new = {size: count for size, count in found.items() if count > 0.0}
         total = math.fsum(new.values())
@@ -349,7 +349,7 @@ class Reference:
     def _steady(self, curve: Curve, shares: Mapping[float, float], cv: float, first_s: float | None) -> Service:
         """Returns the service times, those of before unless they have changed: late shares are computed from them."""
         known = self._service
-        sizes = tuple((share, at(curve, size)) for size, share in sorted(shares.items()))
+        sizes = tuple([(share, at(curve, size)) for size, share in sorted(shares.items())])
         if known is None or len(known.sizes) != len(sizes) or _differ(known, sizes, cv, first_s):
             total = math.fsum(share for share, _ in sizes)
             known = Service(tuple((share / total, seconds) for share, seconds in sizes), cv, self._latency_s, first_s)
@@ -374,10 +374,22 @@ def at(curve: Curve, size: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _times(curves: tuple[Curve, ...], shares: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Returns (mean seconds of a request, seconds of the largest) of each curve. ``shares``: (size, share). Kept: from
-    one second to the next little changes."""
-    largest = max(size for size, _ in shares)
-    return tuple((_mean(curve, shares), at(curve, largest)) for curve in curves)
+    """Returns (mean seconds of a request, seconds of the largest) of each curve. ``shares``: (size, share). Kept: of a
+    function with one size the shares stay."""
+    sizes, parts = zip(*shares, strict=True)
+    largest, whole = sizes.index(max(sizes)), math.fsum(parts)
+    return tuple(
+        [
+            (math.fsum([part * each for part, each in zip(parts, seconds, strict=True)]) / whole, seconds[largest])
+            for seconds in _by_size(curves, sizes)
+        ]
+    )
+
+
+@lru_cache(maxsize=4096)
+def _by_size(curves: tuple[Curve, ...], sizes: tuple[float, ...]) -> tuple[tuple[float, ...], ...]:
+    """Returns the seconds of each size, for each curve. Kept: curves change every few seconds, sizes seldom."""
+    return tuple(tuple(at(curve, size) for size in sizes) for curve in curves)
 
 
 def _believed(factor: float) -> float:

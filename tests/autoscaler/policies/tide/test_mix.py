@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tidegate.autoscaler.policies.tide.mix import MixGroup, cheapest
+from tidegate.autoscaler.policies.tide.mix import MixGroup, cheapest, chosen
 
 SMALL = MixGroup(slots=1.0, price=0.53, present=0, most=8)
 MIDDLE = MixGroup(slots=1.6, price=0.80, present=0, most=8)
@@ -122,3 +122,10 @@ def test_binary_noise_adds_no_replica() -> None:
     assert cheapest((SMALL,), 2.0 + 1e-8)[0].counts == (3,)
     assert cheapest((SMALL,), 8.0 + 5e-10)[0].counts == (8,)
     assert cheapest((SMALL._replace(most=0), MIDDLE), 1.0)[0].counts == (0, 1)
+
+
+@pytest.mark.parametrize(("price", "counts"), [(1.9, (2, 0)), (1.7, (0, 1))])
+def test_what_is_there_stays_unless_another_mix_is_much_cheaper(price: float, counts: tuple[int, int]) -> None:
+    kinds = ((1.0, 1.0, 2, 9, 0.0), (2.0, price, 0, 9, 0.0))
+    assert chosen(kinds, 2.0, 2.0)[0].counts == counts
+    assert chosen(kinds, 2.0, 2.1)[0] == cheapest(kinds, 2.1)[0]
