@@ -74,7 +74,7 @@ def reasons_of(
         reasons.append(reason("replica_held", f"{figure(sizes.target)} slots, {held}"))
     if chosen.is_at_limit and chosen.needed is None:
         reasons.append(reason("effort_limit", "no size is known to keep it"))
-    elif chosen.needed is not None:
+    elif chosen.needed is not None and chosen.needed.slots > mix.slots + 1e-9:
         price = sum(each.price * count for each, count in zip(capacity.groups, chosen.needed.counts, strict=True))
         reasons.append(reason("effort_limit", f"needs {_counts(capacity, chosen.needed)} at {figure(price)}/h"))
     if chosen.other is not None:
@@ -88,12 +88,24 @@ def _limits(sla: Sla, capacity: Capacity, lates: LateTable) -> list[Reason]:
     reasons = []
     if capacity.is_infeasible:
         reasons.append(reason("slo_infeasible"))
-    elif min(lates.hopeless, lates.service.late_alone) > 1.0 - sla.percentile / 100.0:
-        reasons.append(reason("late_alone", f"{figure(100.0 * lates.hopeless)} % of them"))
+    elif (tail_s := _tail_s(capacity)) > lates.service.latency_s and _is_too_wide(sla, lates):
+        taken = f"{figure(sla.percentile)} % of them take up to {figure(1e3 * tail_s)} ms"
+        reasons.append(reason("late_alone", f"{taken}; target {figure(1e3 * lates.service.latency_s)} ms"))
     if capacity.paced:
         target = f"at a time, for {figure(1e3 * (sla.per_token_s or 0.0))} ms per output token"
         reasons.append(reason("token_pace", f"{', '.join(capacity.paced)} {target}"))
     return reasons
+
+
+def _tail_s(capacity: Capacity) -> float:
+    """Returns the measured tail of the execution times that late shares are computed from; 0 if none was measured."""
+    return capacity.best.seen.tail_s or 0.0
+
+
+def _is_too_wide(sla: Sla, lates: LateTable) -> bool:
+    """Returns whether more requests than the target allows are late on any number of slots. A tail alone may be that of
+    requests that queued inside the model server, which a replica more helps."""
+    return min(lates.hopeless, lates.service.late_alone) > 1.0 - sla.percentile / 100.0
 
 
 def _load(capacity: Capacity, lates: LateTable, expected: Expected, sizes: Sizes) -> list[Reason]:
