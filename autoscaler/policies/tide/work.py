@@ -291,17 +291,16 @@ class Reference:
         self, groups: Sequence[GroupObservation], curves: Mapping[str, Curve], is_in_inferences: bool, paced: Paced
     ) -> dict[str, float]:
         """Returns the requests that a replica of each group runs at a time: as before unless clearly another number."""
-        slots, known_slots, is_paced = dict[str, float](), self._slots, paced.is_known
+        slots, is_paced = self._slots, paced.is_known
         for each in groups:
             name, found = each.accelerator, float(each.limit or 1)
             if is_in_inferences or found > 1.0:
                 found = _slots(each, curves.get(name), found, is_in_inferences)
             if is_paced and name in curves and (most := paced.most(name)) is not None:
                 found = min(found, max(1.0, most))
-            known = known_slots.get(name)
+            known = slots.get(name)
             if known is None or abs(found - known) > CLEARLY_WIDER:
-                known_slots[name] = known = float(max(1, round(found)))
-            slots[name] = known
+                slots[name] = float(max(1, round(found)))
         return slots
 
     def _capacities(
