@@ -386,6 +386,19 @@ def test_a_constant_load_on_three_groups_starts_nothing() -> None:
     assert (world.ready["t4"], world.ready["k80"]) == (7, 1), "half a slot is missing"
 
 
+@pytest.mark.parametrize(("present", "wanted"), [(7.0, 5), (13.9, 10), (14.1, 11), (50.0, 12)])
+def test_before_any_rate_seven_tenths_of_the_slots_are_to_be_in_use_by_twice_the_ready_replicas_at_most(
+    present: float, wanted: int
+) -> None:
+    groups = (GroupObservation("cpu", limit=2, ready=6),)
+    seen = Observation(
+        function="f", revision="f-00001", at=T0 + 1.0, complete=True, groups=groups, concurrency=present, waiting=1
+    )
+    scaling = Scaling(policy="tide", parameters={}, scale_to_zero_after_s=60.0)
+    policy = TidePolicy(function(sla=Sla(latency_s=0.3, percentile=99.0), scaling=scaling), T0, 1)
+    assert policy.decide(seen, T0 + 1.0).desired == max(6, wanted)
+
+
 def test_where_the_known_kinds_are_full_one_replica_of_an_unknown_one_is_tried_until_it_is_known() -> None:
     full, unknown = replace_group(CPU, room=0), GroupObservation("gpu", limit=1, price_per_hour=1.0)
     world = World(groups=(full, unknown), ready={"cpu": 1}, start_s=5)
