@@ -73,6 +73,11 @@ class Level:
     def is_idle(self) -> bool:
         return self.level <= IDLE * self.unit
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether there is a load, and no window contradicts the longest one."""
+        return 2.0 * self.window_s >= (self._sums.maxlen or 0) and not self.is_idle
+
     def error(self, level: float, window_s: float) -> float:
         """Returns the standard error of a mean of ``level`` over ``window_s``."""
         return math.sqrt(self.dispersion * max(level, 0.0) / window_s)

@@ -33,6 +33,7 @@ from tidegate.autoscaler.policies.tide.memory import TideMemory
 from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Kinds, Mix, cheapest, chosen
 from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
+from tidegate.autoscaler.policies.tide.regret import Regret
 from tidegate.autoscaler.policies.tide.silence import Silence
 from tidegate.autoscaler.policies.tide.starts import Starts
 from tidegate.autoscaler.policies.tide.words import Chosen, Expected, Sizes, reasons_of
@@ -116,6 +117,7 @@ class TidePolicy:
         "_price",
         "_recent",
         "_reference",
+        "_regret",
         "_silence",
         "_slo_s",
         "_starts",
@@ -148,6 +150,7 @@ class TidePolicy:
         self._held = (now + FIRST_HOLD_S if ready else now, 0.0)
         """(until when, slots) that are held because they ran at the beginning."""
         self._wanted, self._cover, self._recent = _Maximum(), _Maximum(), _Maximum()
+        self._regret = Regret()
 
     def decide(self, observation: Observation, now: float) -> Recommendation:
         for group in observation.groups:
@@ -248,7 +251,12 @@ class TidePolicy:
         left_s = self._wanted.left_s(now, wanted_s) if by_wanted >= by_cover else self._cover.left_s(now, cover_s)
         if now < self._held[0] and self._held[1] > held:
             held, left_s = self._held[1], self._held[0] - now
-        target, recent = held, self._recent.update(now, held, DEAD_BAND_S)
+        recent = self._recent.update(now, held, DEAD_BAND_S)
+        again, again_s = self._regret.held(level, now)
+        times = 0
+        if again > held:
+            held, left_s, times = again, again_s, self._regret.times
+        target = held
         if 0.0 < held < present:
             noise = DEAD_BAND_SIGMAS * math.sqrt(level.dispersion * max(level.level, level.dispersion) / level.window_s)
             within = unit * lates.base((level.level + noise) / unit, self._aim, step / unit)
@@ -263,6 +271,7 @@ class TidePolicy:
         if is_kept:
             target = min(step, best.slots)
         mix, other = chosen(kinds, present, target)
+        self._regret.update(level, mix.slots, 0.5 * step, now)
         counts = _after_ready(capacity, mix.counts, min(target, wanted))
         alone = None
         expected = Expected(level, self._price.theta(self._aim), self._expectation, self._silence.seconds)
@@ -272,7 +281,7 @@ class TidePolicy:
             alone = reason("zero")
             if observation.existing:
                 alone = reason("idle", f"for {figure(observation.idle_s)} s{expected.seldom() if is_quiet else ''}")
-        sizes = Sizes(load, base, cover, drain, held, left_s, target, is_quiet)
+        sizes = Sizes(load, base, cover, drain, held, left_s, times, target, is_quiet)
         is_at_limit = self._price.is_at_limit
         mixes = Chosen(mix, other, is_at_limit, self._needed(kinds, unit, target) if is_at_limit else None)
         reasons = (alone,) if alone else reasons_of(self._function.sla, capacity, lates, expected, sizes, mixes)
@@ -533,6 +542,7 @@ ROW = PolicyRow(
         Level,
         Outlook,
         Reference,
+        Regret,
         Service,
         Silence,
         Starts,

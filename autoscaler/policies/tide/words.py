@@ -22,6 +22,8 @@ class Sizes(NamedTuple):
     held: float
     left_s: float
     """How long ``held`` still holds."""
+    times: int
+    """How often it was given up and started again at this level, if that is why it is held; else 0."""
     target: float
     is_quiet: bool
     """Nothing has come for long."""
@@ -70,7 +72,10 @@ def reasons_of(
     if base + sizes.drain > mix.slots + 1e-9:
         reasons.append(reason("no_capacity", f"{figure(mix.slots)} slots are all that there is"))
     if sizes.target > max(base + sizes.drain, cover):
-        held = f"for {figure(sizes.left_s)} s more" if sizes.target == sizes.held else "the load is within chance"
+        held = "the load is within chance"
+        if sizes.target == sizes.held:
+            again = f", started again {sizes.times} times at this load" if sizes.times else ""
+            held = f"for {figure(sizes.left_s)} s more{again}"
         reasons.append(reason("replica_held", f"{figure(sizes.target)} slots, {held}"))
     if chosen.is_at_limit and chosen.needed is None:
         reasons.append(reason("effort_limit", "no size is known to keep it"))

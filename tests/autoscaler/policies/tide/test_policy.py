@@ -25,6 +25,10 @@ from tidegate.records.decision import Reason
 
 CPU = GroupObservation("cpu", limit=1, services=((1.0, 0.1),), price_per_hour=0.5, execution_s=0.1, tail_s=0.13)
 GPU = GroupObservation("gpu", limit=1, services=((1.0, 0.03),), price_per_hour=1.0, execution_s=0.03, tail_s=0.04)
+THREE = tuple(
+    GroupObservation(name, limit=1, price_per_hour=price, execution_s=one_s, services=((1.0, one_s),), room=100)
+    for name, price, one_s in (("k80", 0.53, 0.185), ("t4", 0.80, 0.1), ("v100", 3.5, 0.036))
+)
 
 
 @dataclass(slots=True)
@@ -373,13 +377,11 @@ def test_several_groups_name_the_mix_and_the_next_best() -> None:
 
 def test_a_constant_load_on_three_groups_starts_nothing() -> None:
     """The group that is best at a load of nothing is not the one that sizes are computed for."""
-    kinds = (("k80", 0.53, 0.185), ("t4", 0.80, 0.1), ("v100", 3.5, 0.036))
-    groups = tuple(
-        GroupObservation(name, limit=1, price_per_hour=price, execution_s=one_s, services=((1.0, one_s),), room=100)
-        for name, price, one_s in kinds
-    )
-    world = World(groups=groups, ready={"t4": 8})
+    world = World(groups=THREE, ready={"t4": 8})
     world.run(60.0, 900)
+    (held,) = [each.detail for each in world.reasons if each.code == "replica_held"]
+    assert held.endswith(" s more, started again 1 times at this load"), "while the price was being learnt"
+    world.run(60.0, 1800)
     before = world.starts
     world.run(60.0, 900)
     assert world.starts == before
@@ -397,6 +399,15 @@ def test_before_any_rate_seven_tenths_of_the_slots_are_to_be_in_use_by_twice_the
     scaling = Scaling(policy="tide", parameters={}, scale_to_zero_after_s=60.0)
     policy = TidePolicy(function(sla=Sla(latency_s=0.3, percentile=99.0), scaling=scaling), T0, 1)
     assert policy.decide(seen, T0 + 1.0).desired == max(6, wanted)
+
+
+def test_a_constant_load_next_to_a_step_of_three_groups_starts_few_replicas() -> None:
+    """At 13 requests/s two `t4` and a `k80` do by a hair, so that cover and level cross the step every ten minutes."""
+    world = World(groups=THREE, ready={"t4": 4})
+    world.run(13.0, 3600)
+    before = world.starts
+    world.run(13.0, 4 * 3600)
+    assert world.starts - before <= 6
 
 
 def test_where_the_known_kinds_are_full_one_replica_of_an_unknown_one_is_tried_until_it_is_known() -> None:
