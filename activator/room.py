@@ -180,12 +180,19 @@ class WaitingRoom:
         room = self._fleet.revisions.get(revision)
         return room is not None and room.has_slot_for(inferences)
 
-    def open_channels(self, revision: str, now: float) -> None:
-        """Opens the channels to a revision's replicas, which report whether it serves. Starts no replica."""
+    def open_channels(self, revision: str, now: float) -> float:
+        """Opens the channels to a revision's replicas, which report whether it serves. Starts no replica.
+
+        Returns since when they are open or being opened, in seconds of the room's clock; -inf for one that is not
+        deployed.
+        """
         room = self._fleet.revisions.get(revision)
-        if room is not None and not room.active:
+        if room is None:
+            return -inf
+        if not room.active:
             room.used_at = now
             self.state.link(room, now)
+        return room.opened_at
 
     def withdraw(self, request: Hashable, now: float, *, expired: bool = False) -> bool:
         """Removes a waiting request (client gone, or the host saw its deadline first). Returns False if it did not

@@ -31,7 +31,7 @@ sockets in ``live.py`` and ``process/``.
 from typing import TYPE_CHECKING, Final
 
 from tidegate import headers
-from tidegate.activator.commands import Activate, Refuse
+from tidegate.activator.commands import Activate, Refuse, Unlink
 from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.aio.proxy.exchange import KEPT_BYTES, Exchange
 from tidegate.flow.fair_queue import TenantCharge
@@ -321,6 +321,8 @@ class Chain:
                 else:
                     if kind is Activate:
                         self._cold_starts.activated(command.activation.revision)  # type: ignore[union-attr]  # as above
+                    elif kind is Unlink:
+                        self._cold_starts.unlinked(command.replica)  # type: ignore[arg-type,union-attr]  # as above
                     self._run_command(command)
         self._reschedule()
 

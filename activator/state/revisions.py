@@ -257,6 +257,7 @@ class RevisionRoom:
         "is_tagged",
         "lanes",
         "main",
+        "opened_at",
         "percent",
         "prefixes",
         "refused",
@@ -305,6 +306,8 @@ class RevisionRoom:
         self.signal = ActivationSignal()
         self.active = False
         """Its replicas are linked."""
+        self.opened_at = -inf
+        """When it last became active."""
         self.used_at = now
         self.unlink_at = 0.0
         """When to check whether it still is in use, while its replicas are linked."""

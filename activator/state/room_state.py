@@ -49,6 +49,7 @@ class RoomState:
     def link(self, room: RevisionRoom, now: float) -> None:
         """Opens channels to the replicas of a revision that is in use."""
         if not room.active:
+            room.opened_at = now
             self.check_use_at(room, now + UNUSED_S)
         if self.fleet.link(room):
             room.handshake_until = now + HANDSHAKE_S

@@ -21,7 +21,7 @@ KEPT_TIMES: Final = 1024
 class ColdStarts:
     """States of replicas, and the phases of the starts that requests waited for."""
 
-    __slots__ = ("_functions", "_report", "_starts", "_states", "_took", "_woken", "unanswered")
+    __slots__ = ("_functions", "_report", "_starts", "_states", "_took", "_woken", "changes", "unanswered")
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -29,6 +29,8 @@ class ColdStarts:
         """(function, revision) of each replica in the table."""
         self._states: dict[str, ReplicaState] = {}
         """The last state that each replica reported on its channel."""
+        self.changes = 0
+        """Number of changes of the states so far."""
         self._starts: dict[str, tuple[float, ColdStartPhases]] = {}
         """Replicas that this worker saw become ready: the time, and the phases before."""
         self.unanswered: set[str] = set()
@@ -51,17 +53,25 @@ class ColdStarts:
         named = self._functions.get(replica)
         return None if named is None else named[1]
 
+    def function_of(self, replica: str) -> str | None:
+        """Returns the function of a replica in the table."""
+        named = self._functions.get(replica)
+        return None if named is None else named[0]
+
     def activated(self, revision: str) -> None:
         """Records that activation was requested."""
         self._woken.add(revision)
 
     def unlinked(self, replica: str) -> None:
+        """The channel to a replica broke or was closed: its state is not known any more."""
         self._states.pop(replica, None)
+        self.changes += 1
 
     def reported(self, replica: str, state: ReplicaState, phases: ColdStartPhases | None, now: float) -> None:
         """Records the state of a replica, and when one that this worker waited for became ready."""
         before = self._states.get(replica)
         self._states[replica] = state
+        self.changes += 1
         named = self._functions.get(replica)
         if state is not ReplicaState.READY or named is None:
             return

@@ -70,11 +70,16 @@ def failure_of(router: FunctionRouter) -> str | None:
 
 
 def asked_about(target: Target, table: RouteTable) -> tuple[FunctionRoute, ...]:
-    """Returns the functions whose states a question is about. Empty for any other question."""
+    """Returns the functions whose states a question is about. Empty for any other question.
+
+    The state of a function with an access rule is asked for only by a question that is passed on to it if it is awake.
+    """
     if target.call is Call.MODELS:
-        return table.functions
-    if target.call in (Call.MODEL, Call.OWN_MODELS) and target.router is not None:
-        return tuple(stages_of(target.router.route, table.functions) or (target.router.route,))
+        return tuple(route for route in table.functions if route.access is None)
+    if target.call is Call.OWN_MODELS or target.call is Call.MODEL:
+        route = target.route
+        if route is not None and (route.access is None or target.call is Call.OWN_MODELS):
+            return tuple(stages_of(route, table.functions) or (route,))
     return ()
 
 
@@ -143,7 +148,7 @@ class Copies:
 class HealthResponder:
     """Answers questions about the gateway, a function or a model without starting a replica."""
 
-    __slots__ = ("_cold", "_fetch_metadata", "copies", "states")
+    __slots__ = ("_cold", "_fetch_metadata", "_listed", "copies", "states")
 
     def __init__(self, cold: ColdStarts, room: WaitingRoom, fetch_metadata: Callable[[str, str, str], None]) -> None:
         """``fetch_metadata(revision, address, path)`` makes a copy of model metadata, in the background."""
@@ -151,6 +156,8 @@ class HealthResponder:
         self._fetch_metadata = fetch_metadata
         self.states = ModelStates(cold, room)
         self.copies = Copies()
+        self._listed: tuple[RouteTable, int, bytes] | None = None
+        """The last list of all models: of this table, after so many changes of states."""
 
     def answer(self, target: Target, path: bytes, table: RouteTable, *, is_draining: bool) -> tuple[int, bytes] | None:
         """Returns status and body; None if only a replica can answer.
@@ -160,7 +167,7 @@ class HealthResponder:
         call, router = target.call, target.router
         if router is None:
             if call is Call.MODELS:
-                return openai.model_list(table.functions, self.states.status_of(table.functions))
+                return 200, self._list(table)
             return model_list(table) if call is Call.MODEL_LIST else server_answer(call, is_draining)
         route = router.route
         if call is Call.MODEL:
@@ -185,6 +192,14 @@ class HealthResponder:
         if call is Call.MODEL_READY and not target.v2:
             body = openai.with_own_keys(target.model, body)
         return status, body
+
+    def _list(self, table: RouteTable) -> bytes:
+        """Returns OpenAI's list of all models; made once for all who ask before a state changes."""
+        changes = self._cold.changes
+        if self._listed is None or self._listed[0] is not table or self._listed[1] != changes:
+            _, body = openai.model_list(table.functions, self.states.status_of(table.functions))
+            self._listed = (table, changes, body)
+        return self._listed[2]
 
     def remember(self, state: RequestState, path: bytes, bind: Bind) -> None:
         """Counts metadata that a replica has just sent, and requests a copy of it, once per revision and path."""

@@ -2,11 +2,12 @@
 
 A worker has channels to the replicas of functions that it has had requests for within the last minute. After its start
 it has none. A question about models opens those that it lacks, and is answered when each replica has said its state, or
-after :data:`LIMIT_S`: a replica that says nothing by then is starting.
+:data:`LIMIT_S` after they were opened: a replica that has said nothing by then is starting, also for later questions.
+Equal questions wait together.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tidegate.activator.room import WaitingRoom
@@ -22,69 +23,86 @@ LIMIT_S: Final = 0.5
 WORST_FIRST: Final = ("failed", "starting", "asleep", "ready")
 
 
-@dataclass(slots=True, eq=False)
-class _Question:
-    """A question that waits."""
+@dataclass(slots=True)
+class _Wait:
+    """Equal questions that wait."""
 
-    ex: "Exchange"
     until: float
-    pending: dict[str, str]
-    """Functions of the replicas that have not said their state."""
+    silent: dict[str, set[str]] = field(default_factory=dict)
+    """Replicas that have not said their state, by function."""
+    questions: list["Exchange"] = field(default_factory=list)
 
 
 class ModelStates:
     """Statuses of models, and the questions that wait for them. Time is an argument."""
 
-    __slots__ = ("_cold", "_on_known", "_room", "_waiting")
+    __slots__ = ("_cold", "_on_known", "_room", "_waits")
 
     def __init__(self, cold: ColdStarts, room: WaitingRoom) -> None:
         self._cold = cold
         self._room = room
-        self._waiting: list[_Question] = []
+        self._waits: dict[tuple[str, ...], _Wait] = {}
+        """By the functions that they are about."""
         self._on_known: Callable[[Exchange], None] = lambda ex: None
 
     def serve(self, on_known: "Callable[[Exchange], None]") -> None:
         """Calls ``on_known`` with each question that has waited, and has a client still."""
         self._on_known = on_known
 
-    def waits(self, ex: "Exchange", routes: Iterable[FunctionRoute], now: float) -> bool:
-        """Returns whether a question about these functions waits. It has opened channels then: flush the room."""
-        pending: dict[str, str] = {}
+    def waits(self, ex: "Exchange", routes: Sequence[FunctionRoute], now: float) -> bool:
+        """Returns whether a question about these functions waits. It may have opened channels: flush the room."""
+        names = tuple(route.name for route in routes)
+        found = self._waits.get(names) or self._begin(routes, now)
+        if not found.silent:
+            return False
+        self._waits[names] = found
+        found.questions.append(ex)
+        return True
+
+    def _begin(self, routes: Sequence[FunctionRoute], now: float) -> _Wait:
+        """Asks the replicas that say nothing. Those that have been asked for long are not waited for."""
+        begun = _Wait(until=now)
         for route in routes:
             for revision, replica in self._cold.silent(route):
-                self._room.open_channels(revision, now)
-                pending[replica] = route.name
-        if pending:
-            self._waiting.append(_Question(ex, now + LIMIT_S, pending))
-        return bool(pending)
+                until = self._room.open_channels(revision, now) + LIMIT_S
+                if now < until:
+                    begun.until = max(begun.until, until)
+                    begun.silent.setdefault(route.name, set()).add(replica)
+        return begun
 
     def heard(self, replica: str, state: ReplicaState) -> None:
         """A replica has said its state."""
-        for each in tuple(self._waiting):
-            function = each.pending.pop(replica, None)
-            if function is not None and state is ReplicaState.READY:  # Then nothing depends on its others.
-                each.pending = {silent: name for silent, name in each.pending.items() if name != function}
-            if not each.pending:
-                self._end(each)
+        function = self._cold.function_of(replica)
+        if function is None:
+            return
+        for names, each in tuple(self._waits.items()):
+            silent = each.silent.get(function)
+            if silent is None:
+                continue
+            silent.discard(replica)
+            if not silent or state is ReplicaState.READY:  # Then nothing depends on its others.
+                del each.silent[function]
+            if not each.silent:
+                self._end(names)
 
     def sweep(self, now: float) -> None:
-        """Ends the waits that are over."""
-        for each in tuple(self._waiting):
-            if now >= each.until or each.ex.is_ended:
-                self._end(each)
+        """Ends the waits that are over, and forgets the questions of clients that have left."""
+        for names, each in tuple(self._waits.items()):
+            each.questions = [ex for ex in each.questions if not ex.is_ended]
+            if now >= each.until or not each.questions:
+                self._end(names)
 
-    def _end(self, question: _Question) -> None:
-        self._waiting.remove(question)
-        if not question.ex.is_ended:
-            self._on_known(question.ex)
+    def _end(self, names: tuple[str, ...]) -> None:
+        for ex in self._waits.pop(names).questions:
+            if not ex.is_ended:
+                self._on_known(ex)
 
-    def status_of(self, routes: Iterable[FunctionRoute]) -> Callable[[FunctionRoute], str]:
+    def status_of(self, routes: Sequence[FunctionRoute]) -> Callable[[FunctionRoute], str]:
         """Returns what says the status of one of these functions: ``ready``, ``starting``, ``asleep`` or ``failed``. A
         pipeline has the worst of its stages."""
-        known = tuple(routes)
 
         def status(route: FunctionRoute) -> str:
-            stages = stages_of(route, known)
+            stages = stages_of(route, routes)
             if stages is None:
                 return self._cold.status(route)
             found = {self._cold.status(each) for each in stages}
@@ -93,10 +111,11 @@ class ModelStates:
         return status
 
     def __repr__(self) -> str:
-        return f"<ModelStates {len(self._waiting)} questions wait>"
+        return f"<ModelStates {sum(len(each.questions) for each in self._waits.values())} questions wait>"
 
 
-def stages_of(route: FunctionRoute, routes: Iterable[FunctionRoute]) -> list[FunctionRoute] | None:
+def stages_of(route: FunctionRoute, routes: Sequence[FunctionRoute]) -> list[FunctionRoute] | None:
     """Returns the functions of a pipeline's stages. None for a function."""
-    names = {stage.function for each in route.revisions if each.pipeline for stage in each.pipeline.stages}
+    pipelines = (each.pipeline for each in route.revisions if each.percent > 0.0 and each.pipeline is not None)
+    names = {stage.function for pipeline in pipelines for stage in pipeline.stages}
     return [each for each in routes if each.name in names] if names else None

@@ -1,6 +1,7 @@
 """Questions about models at a worker that has no channels: after its start, or after a minute without requests."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -8,13 +9,16 @@ import pytest
 
 from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
-from tidegate.activator.commands import Link
+from tidegate.activator.commands import Link, Unlink
+from tidegate.activator.state.room_state import UNUSED_S
 from tidegate.flow.messages import State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.gateway.answers.model_states import LIMIT_S
+from tidegate.gateway.routing import openai_paths
 from tidegate.records.pipeline import PipelineRoute, Stage
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
+from tidegate.records.tenants import AccessRule
 
 LIST, ONE_MODEL, OF_FUNCTION = "GET /v1/models", "GET /openai/v1/models/m", "GET /functions/f/openai/v1/models"
 
@@ -57,9 +61,62 @@ def test_a_replica_that_says_nothing_is_starting_and_one_that_is_ready_decides()
     door.now += 0.01
     door.core.sweep(door.now)
     assert said(asked) == ("starting", True), "requests are taken meanwhile"
-    again = door.arrive(LIST)
+    again = door.arrive(ONE_MODEL)
+    assert said(again) == ("starting", True), "it has been asked, and is not waited for again"
     door.core.heard(ONE.id, State(ReplicaState.READY))
-    assert said(again) == ("ready", True)
+    assert said(door.arrive(LIST)) == ("ready", True)
+
+
+def test_a_question_waits_as_long_as_the_channels_have_been_open_at_most() -> None:
+    door = Door(table(1, ONE))
+    door.arrive("POST /v2/models/m/infer")
+    door.now += LIMIT_S - 0.1
+    asked = door.arrive(LIST)
+    door.now += 0.1
+    door.core.sweep(door.now)
+    assert said(asked) == ("starting", True)
+
+
+def test_the_state_of_a_replica_whose_channel_was_closed_is_asked_for_again() -> None:
+    door = Door(table(1, ONE))
+    door.arrive(LIST)
+    door.ready(ONE, 1)
+    door.now += UNUSED_S + 1.0
+    door.core.on_room_due()
+    assert isinstance(door.shell[-1], Unlink)
+    asked = door.arrive(LIST)
+    assert not asked.is_ended, "it may sleep by now"
+    door.core.heard(ONE.id, State(ReplicaState.DRAINED))
+    assert said(asked) == ("asleep", True)
+
+
+def test_equal_questions_wait_together_and_get_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    real = openai_paths.model_list
+
+    def model_list(routes: Iterable[FunctionRoute], status_of: openai_paths.StatusOf) -> tuple[int, bytes]:
+        made.append(routes)
+        return real(routes, status_of)
+
+    monkeypatch.setattr(openai_paths, "model_list", model_list)
+    door = Door(table(1, ONE))
+    asked = [door.arrive(LIST) for _ in range(3)]
+    assert "3 questions" in repr(door.core.health.states)
+    assert len([each for each in door.shell if isinstance(each, Link)]) == 1
+    door.core.heard(ONE.id, State(ReplicaState.STARTING))
+    assert [said(each) for each in asked] == [("starting", True)] * 3
+    assert len(made) == 1
+    door.core.heard(ONE.id, State(ReplicaState.READY))
+    assert said(door.arrive(LIST)) == ("ready", True)
+    assert door.core.apply(table(2, ONE, models=("n",)))
+    assert json.loads(door.arrive(LIST).answer)["models"] == ["n"]
+
+
+@pytest.mark.parametrize("line", [LIST, ONE_MODEL])
+def test_a_function_whose_state_is_not_shown_is_not_asked(line: str) -> None:
+    door = Door(table(1, ONE, access=AccessRule(api_keys=True)))
+    assert door.arrive(line).is_ended
+    assert not door.shell
 
 
 def test_a_client_that_leaves_is_forgotten() -> None:
@@ -88,6 +145,21 @@ def test_a_pipeline_has_the_status_of_its_worst_stage() -> None:
     assert said(asked) == ("starting", True)
     door.core.heard("g-00001-aaaaa", State(ReplicaState.READY))
     assert said(door.arrive("GET /openai/v1/models/p")) == ("ready", True)
+
+
+def test_a_stage_of_a_revision_that_gets_no_requests_does_not_count() -> None:
+    (first,) = table(1, ONE).functions
+    second = of_stage("g", ReplicaRoute(id="g-00001-aaaaa", address="10.0.0.3:1"))
+    old, new = (PipelineRoute(stages=(Stage(function=name),), body_bytes=1000) for name in ("g", "f"))
+    revisions = (
+        RevisionRoute(id="p-00001", percent=0.0, pipeline=old),
+        RevisionRoute(id="p-00002", percent=100.0, pipeline=new),
+    )
+    pipeline = replace(first, name="p", models=("p",), revisions=revisions)
+    door = Door(RouteTable(epoch=1, number=1, workers=1, functions=(first, second, pipeline)))
+    asked = door.arrive("GET /openai/v1/models/p")
+    door.core.heard(ONE.id, State(ReplicaState.READY))
+    assert said(asked) == ("ready", True)
 
 
 def of_stage(name: str, *replicas: ReplicaRoute) -> FunctionRoute:
