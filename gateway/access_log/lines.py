@@ -19,7 +19,7 @@ _KNOWN: Final = 8192
 _NUMBERS: Final = tuple(b"%d" % number for number in range(_KNOWN))
 _FRACTIONS: Final = tuple(b".%03d" % microseconds for microseconds in range(1000))
 _rounded: Final = float.__round__
-"""As ``round``, in half of the time."""
+"""As ``round``, without its look-up."""
 
 FIELDS: Final = (
     "time",  # end of the request, UTC

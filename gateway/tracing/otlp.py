@@ -72,7 +72,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 def encode_span(span: Span) -> bytes:
     """Returns the span as field ``spans`` of a ``ScopeSpans``."""
     shared = span.type
-    start, end, parent_id = round(span.start * 1e9), round(span.end * 1e9), span.parent_id
+    start, end, parent_id = int(span.start * 1e9), int(span.end * 1e9), span.parent_id
     body = b"".join(
         (
             b"\x0a\x10",
@@ -88,7 +88,7 @@ def encode_span(span: Span) -> bytes:
             _attributes(span.own) if span.own else b"",
         )
     )
-    return b"\x12%b%b" % (_varint(len(body)), body)
+    return b"\x12" + _varint(len(body)) + body
 
 
 def encode_request(spans: Iterable[tuple[Span, bytes]], version: str) -> bytes:
@@ -97,10 +97,12 @@ def encode_request(spans: Iterable[tuple[Span, bytes]], version: str) -> bytes:
     for span, encoded in spans:
         resources.setdefault(span.type.resource, []).append(encoded)
     scope = _bytes(1, _bytes(1, b"tidegate") + _bytes(2, version.encode()))
-    return b"".join(
-        _bytes(1, _resource(*names, version) + _bytes(2, scope + b"".join(encoded_spans)))
-        for names, encoded_spans in resources.items()
-    )
+    pieces: list[bytes] = []  # Joined once: nested messages would copy all spans four times.
+    for names, encoded_spans in resources.items():
+        resource, size = _resource(*names, version), len(scope) + sum(map(len, encoded_spans))
+        head = resource + b"\x12" + _varint(size)
+        pieces += (b"\x0a", _varint(len(head) + size), head, scope, *encoded_spans)
+    return b"".join(pieces)
 
 
 @lru_cache(maxsize=256)
@@ -121,8 +123,8 @@ def _pair(key: str, value: Value) -> bytes:
 def _bytes(number: int, data: bytes) -> bytes:
     size = len(data)
     if size < 0x80 and number < 16:
-        return b"%c%c%b" % (number << 3 | 2, size, data)
-    return b"%b%b%b" % (_varint(number << 3 | 2), _varint(size), data)
+        return bytes((number << 3 | 2, size)) + data
+    return _varint(number << 3 | 2) + _varint(size) + data
 
 
 def _varint(value: int) -> bytes:

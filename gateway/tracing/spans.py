@@ -25,7 +25,6 @@ from tidegate.gateway.tracing.otlp import CLIENT, INTERNAL, SERVER, Span, SpanTy
 GATEWAY: Final = "tidegate-gateway"
 CONTROL: Final = "tidegate-control"
 QUEUE_PROXY: Final = "tidegate-queue-proxy"
-_PROXY, _MODEL = "queue_proxy", "model"
 
 KEPT_TYPES: Final = 1024
 """Types of spans that are kept at most; then all are made again."""
@@ -38,7 +37,7 @@ _KNOWN_METHODS: Final = frozenset((b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", 
 class Spans:
     """Makes the spans of one worker's requests."""
 
-    __slots__ = ("_offset", "_rng", "_scheme", "_types", "_waiting_room", "_worker")
+    __slots__ = ("_at_replica", "_offset", "_rng", "_scheme", "_types", "_waiting_room", "_worker")
 
     def __init__(self, *, rng: random.Random, offset: float, worker: str, scheme: str) -> None:
         """``rng``: for the ids of spans that no replica has seen; ``offset``: Unix time less the worker's clock;
@@ -48,6 +47,7 @@ class Spans:
         self._worker = worker
         self._scheme = scheme
         self._types: dict[tuple[object, ...], SpanType] = {}
+        self._at_replica: dict[str, tuple[SpanType, SpanType]] = {}
         self._waiting_room = SpanType(GATEWAY, worker, "waiting room")
 
     def made(self, traced: Facts) -> list[Span]:
@@ -183,12 +183,20 @@ class Spans:
         queue_s, model_s = _times(timing)
         model_from = max(at, answered_at - model_s)
         queue_from = max(at, model_from - queue_s)
-        proxy_type, model_type = (
-            self._types.get((name, replica)) or self._kept((name, replica), _replica_type(name, replica))
-            for name in (_PROXY, _MODEL)
-        )
+        proxy_type, model_type = self._at_replica.get(replica) or self._kept_at(replica)
         proxy = self._span(trace, proxy_type, self._drawn(), forward.span_id, queue_from, answered_at)
         return [forward, proxy, self._span(trace, model_type, seen, proxy.span_id, model_from, answered_at)]
+
+    def _kept_at(self, replica: str) -> tuple[SpanType, SpanType]:
+        """Returns the types of the spans in a replica's queue_proxy, and keeps them."""
+        if len(self._at_replica) >= KEPT_TYPES:
+            self._at_replica.clear()
+        attributes = (("tidegate.replica", replica),)
+        found = self._at_replica[replica] = (
+            SpanType(QUEUE_PROXY, replica, "queue_proxy", INTERNAL, attributes),
+            SpanType(QUEUE_PROXY, replica, "model", CLIENT, attributes),
+        )
+        return found
 
     def _forward_type(self, replica: str, group: str, number: int, status: int, is_error: bool) -> SpanType:
         attributes: list[tuple[str, Value]] = [("tidegate.replica", replica), ("tidegate.group", group)]
@@ -200,12 +208,6 @@ class Spans:
 
     def __repr__(self) -> str:
         return f"<Spans of {self._worker}>"
-
-
-def _replica_type(name: str, replica: str) -> SpanType:
-    """Returns the type of a span in a replica's queue_proxy."""
-    kind = CLIENT if name == _MODEL else INTERNAL
-    return SpanType(QUEUE_PROXY, replica, name, kind, (("tidegate.replica", replica),))
 
 
 def _times(timing: bytes) -> tuple[float, float]:

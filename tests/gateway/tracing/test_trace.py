@@ -10,7 +10,9 @@ import pytest
 from tests.support.worlds.fake_grpc_call import INFER, call_head
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tests.support.worlds.spans import SpanSink
+from tidegate.gateway.tracing.facts import Answer, Asked, Attempt
 from tidegate.gateway.tracing.otlp import Span, encode_span
+from tidegate.gateway.tracing.spans import KEPT_TYPES
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.replica_state import ColdStartPhases
 from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
@@ -254,3 +256,20 @@ def test_the_newest_sampled_request_is_the_exemplar_of_its_bucket() -> None:
     counters = world.report.revision("f", "f-00001")
     ((bound, (trace, value, unix)),) = counters.exemplars.items()
     assert (bound, trace, round(value, 3), round(unix, 3)) == ("0.065536", TRACE, 0.05, 1100.05)
+
+
+def test_spans_of_equal_requests_share_their_type_and_each_of_many_paths_has_its_own() -> None:
+    sink = SpanSink()
+    for number in (*range(KEPT_TYPES + 10), KEPT_TYPES + 9):
+        asked: Asked = (b"POST", b"/items/%d?key=secret" % number, b"host", False, 1, b"i-%d" % number, None, False)
+        parent = traceparent().removeprefix("traceparent: ").encode()
+        attempts: list[Attempt] = [(f"r{number}", "cpu", 1.0, number + 1)]
+        answers: list[Answer] = [(f"r{number}", 1.5, 200, b"queue=1.000,model=2.000")]
+        sink.put((5, parent, b"", 0, 1.0, 2.0, 200, "f", "f-00001", attempts, answers, None, asked))
+    requests = [span for span in sink.spans if span.type.name == "POST"]
+    models = [span for span in sink.spans if span.type.name == "model"]
+    paths = [f"/items/{number}" for number in (*range(KEPT_TYPES + 10), KEPT_TYPES + 9)]
+    assert [dict(span.type.attributes)["url.path"] for span in requests] == paths
+    assert [span.type.resource[1] for span in models] == [path.replace("/items/", "r") for path in paths]
+    assert requests[-1].type is requests[-2].type and models[-1].type is models[-2].type
+    assert requests[-1].own == (("tidegate.request.id", f"i-{KEPT_TYPES + 9}"),)
