@@ -33,8 +33,8 @@ SIDES: Final = ("line", "sampled")
 REQUESTS: Final = 1024
 """Requests of a round."""
 CALLGRIND: Final = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
-SHORT, LONG = 2, 6
-"""Rounds of the two runs under callgrind."""
+LENGTHS: Final = {"line": (2, 34), "sampled": (2, 5)}
+"""Rounds of the two runs under callgrind. The start of a process differs by some million instructions."""
 
 
 def log_batches(ms: float) -> bytes:
@@ -146,7 +146,8 @@ def run(side: str, data: bytes, rounds: int) -> float:
 def instructions(side: str, data: Path) -> int:
     """Instructions per request. Raises RuntimeError if valgrind cannot count them."""
     counts = []
-    for rounds in (SHORT, LONG):
+    short, long = LENGTHS[side]
+    for rounds in (short, long):
         words = ["--side", side, "--data", str(data), "--rounds", str(rounds)]
         done = subprocess.run(
             [*CALLGRIND, sys.executable, "-m", "benchmarks.micro.sides_bench", *words],
@@ -159,7 +160,7 @@ def instructions(side: str, data: Path) -> int:
         if found is None:
             raise RuntimeError(f"callgrind has counted nothing: {done.stderr[-500:]}")
         counts.append(int(found[1]))
-    return (counts[1] - counts[0]) // ((LONG - SHORT) * REQUESTS)
+    return (counts[1] - counts[0]) // ((long - short) * REQUESTS)
 
 
 def main() -> None:
