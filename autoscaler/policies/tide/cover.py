@@ -96,13 +96,19 @@ class LatePrice:
         return allowed * min(1.0, (math.sqrt(1.0 + part) - math.sqrt(part)) ** 2 / AIM)
 
     def update(self, arrivals: float, late: float, expected: float, allowed: float) -> None:
-        """Adds a second. ``expected``: late requests per second that the capacity of this second lets expect."""
+        """Adds a second. ``expected``: late requests per second that the capacity of this second lets expect.
+
+        A part of the late requests counts as it was seen, the rest as it is expected: what was late by chance is then
+        made up for, since the price is high for hours after a clump. Such a swing costs in proportion to the price, so
+        that the part is the smaller, the higher the price is (a half at one replica). Where a day has fewer requests
+        than the SLA is judged over, one late request says nothing of it."""
         self._seconds += 1
         self.rate += (arrivals - self.rate) / min(self._seconds, MEMORY_S)
         if self.rate <= 0.0:
             return
-        bias = 1.0
+        bias, seen, as_seen = 1.0, 0.0, 0.0
         if self._seconds > SETTLED_S:
+            as_seen = 0.0 if self.is_seldom else 1.0 / (1.0 + math.exp(self._log))
             memory_s = min(self._seconds * PART_OF_LIFE, MEMORY_S)
             keep = 1.0 - 1.0 / memory_s
             self._late, self._expected = self._late * keep + late, self._expected * keep + expected
@@ -114,9 +120,10 @@ class LatePrice:
             if self._seconds % CLUMP_S == 0:
                 self._mean += (self._clump - self._mean) * CLUMP_S / memory_s
                 self._squares += (self._clump**2 - self._squares) * CLUMP_S / memory_s
-                self._clump = 0.0
-        step = (bias * expected - self.aimed(allowed) * arrivals) / (allowed * max(self.rate, LEAST_PACE) * LOOP_S)
-        self._log += min(MOST_STEP, max(-MOST_STEP, step))
+                seen, self._clump = self._clump, 0.0
+        unit = allowed * max(self.rate, LEAST_PACE) * LOOP_S
+        step = ((1.0 - as_seen) * bias * expected - self.aimed(allowed) * arrivals) / unit
+        self._log += min(MOST_STEP, max(-MOST_STEP, step)) + min(MOST_STEP * CLUMP_S, as_seen * seen / unit)
         self._log = min(self._most, max(CHEAPEST, self._log))
 
     def _clump_size(self) -> float:
