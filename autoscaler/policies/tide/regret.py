@@ -5,8 +5,8 @@ the price of a late request falls until the last replica goes, and rises until i
 time for which a size is held after it was started again is multiplied with each time, so that a steady load has few
 starts however long it lasts. A level that has moved by more than chance begins again.
 
-Worked example: seven replicas do by a hair. The eighth goes, and comes back an hour later: it is held for half an hour.
-It goes and comes back again: it is held for two hours, then for eight.
+Worked example: seven replicas do by a hair. The eighth goes, and comes back an hour later: it is held for five
+minutes. It goes and comes back again: it is held for half an hour, then for three hours.
 """
 
 import math
@@ -14,10 +14,10 @@ from typing import Final
 
 from tidegate.autoscaler.policies.tide.level import SIGMAS, Level
 
-HOLD_S: Final = 1800.0
+HOLD_S: Final = 300.0
 """Time for which a size is held that was started again once."""
-LONGER: Final = 4.0
-"""Factor from each time to the next: a day has room for four of them."""
+LONGER: Final = 6.0
+"""Factor from each time to the next: five minutes, half an hour, three hours, eighteen hours."""
 
 
 class Regret:
