@@ -15,7 +15,7 @@ import httpx
 
 from tests.support.deadline import Patience
 from tests.support.live.commands import Running, command_server
-from tests.support.live.guard import guard_state
+from tests.support.live.guard import guard_process, guard_state
 from tidegate.control.sdk import Tidegate
 from tidegate.control.state.directory import Holder, StateDirectory
 from tidegate.deploy.local.records import RecordStore
@@ -73,6 +73,7 @@ class Deployment:
             else:
                 outputs = (output.fileno(), output.fileno())
                 self.process = command_server().start(words, folder=Path.cwd(), outputs=outputs)
+                guard_process(self.process.pid)
         holder: Holder = self.until(self._answering, 15.0, "the control process to answer")
         return holder
 
@@ -81,6 +82,7 @@ class Deployment:
         command = self.command("up", *self.flags, *flags)
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        guard_process(self.process.pid)
 
     @property
     def is_up(self) -> bool:

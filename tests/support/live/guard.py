@@ -83,7 +83,7 @@ def end(kind: str, what: str) -> None:
         if kind == STATE:
             with suppress(TidegateError):
                 holder = StateDirectory(Path(what)).holder()
-                if holder is not None:
+                if holder is not None and holder.pid:  # It has the lock first, and then a name in it.
                     _kill(holder.pid)
         records = Path(what) / "processes" if kind == STATE else Path(what)
         if records.exists():
@@ -106,7 +106,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     named = [line.rstrip("\n").split(" ", 1) for line in sys.stdin]
     for kind, what in reversed(named):
-        end(kind, what)
+        with suppress(Exception):  # What cannot be ended must not keep the others.
+            end(kind, what)
 
 
 if __name__ == "__main__":
