@@ -81,10 +81,10 @@ def words_of(body: bytes) -> str:
     try:
         document = json.loads(body)
         error = document["error"]
-        if isinstance(error, str):  # V2
-            return f", {document['code']}: {error}" if "code" in document else f": {error}"
-        return f", {error['code']}: {error['message']}"
-    except (ValueError, LookupError, TypeError):
+        said = {**document, "message": error} if isinstance(error, str) else error  # A text: V2
+        code = said.get("code") or said.get("type")
+        return f", {code}: {said['message']}" if code else f": {said['message']}"
+    except (ValueError, LookupError, TypeError, AttributeError):
         return f": {body.decode(errors='replace')[:2000]}"
 
 

@@ -5,8 +5,8 @@ report here go on with what they hold by its grants and their part of what was f
 The part was leased in advance, by use (:mod:`tidegate.store.parts`); before the first lease it is nothing. So an absent
 Redis goes unnoticed among the gateways of one machine, and entirely where they are all there are.
 
-A list of what all gateways have taken that fails is no outage: the grants beside it count. It is asked for again with
-the next exchange; until then an outage would begin with an older list.
+A list of what all gateways have taken that fails is no outage: the grants beside it count. It is asked for again after
+``AGAIN_S``, so that few exchanges wait for one that is late; until then an outage would begin with an older list.
 
 A common pool that is back gets all reports again. For ``SETTLE_S`` its grants count up to the ceilings of the outage:
 others still take what their parts allow, and it does not know of it. Then all gateways have reported, and none goes by
@@ -27,7 +27,7 @@ from tidegate.store.parts import WHOLE, Parts
 from tidegate.store.records import StoreError, StoreFaultError
 
 AGAIN_S: Final = 0.5
-"""Time for which the common pool is not called after a failure."""
+"""Time for which the common pool is not called after a failure, nor for a list after one that has failed."""
 REST_S: Final = 1.0
 """Time for which the link to the common pool rests at most."""
 LIST_S: Final = BEAT_S / 2
@@ -76,7 +76,7 @@ class FallbackPool:
         """The common pool's clock less ours."""
         self._listed_at = 0.0
         """Time of the common pool's clock up to which totals are listed."""
-        self._again_at = self._away_since = 0.0
+        self._again_at = self._list_again_at = self._away_since = 0.0
         self._failures = 0
         self._back_at: float | None = None
         """When the common pool answered again; long ago for a gateway that starts, if it was away for a moment."""
@@ -159,13 +159,14 @@ class FallbackPool:
         """Lists what all gateways have taken, twice a second; a long list at several exchanges. Ends an outage with a
         list of what all have reported since the pool is back."""
         is_settled = self._back_at is not None and self._clock.now() - self._back_at >= SETTLE_S
-        if abs(now - self._listed_at) < LIST_S and not is_settled:
+        if self._clock.now() < self._list_again_at or (abs(now - self._listed_at) < LIST_S and not is_settled):
             return
         failures = self._failures
         try:
             totals, more = await self._common.totals(self._listed_at)
         except StoreError as error:
             self.unlisted = str(error)
+            self._list_again_at = self._clock.now() + AGAIN_S
             return
         self.unlisted = None
         if self._failures != failures:

@@ -140,6 +140,7 @@ def test_workers_reach_the_pool_over_its_socket(tmp_path: Path) -> None:
         assert fault.startswith("list of quotas: its grants count, and it does not list what gateways elsewhere have ")
         assert fault.endswith("redis://example: NOPERM")
         common.is_unlisted = False
+        clock.advance(AGAIN_S)
         await one.exchange("g0", [])
         assert faults.texts() == ()
         assert (await fetch(served.address, "POST", "/exchange", b"{}")).status == 400

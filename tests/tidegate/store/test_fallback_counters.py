@@ -25,7 +25,7 @@ class Common:
         self.pool = Pool()
         self.clock = clock
         self.is_away = self.is_unlisted = False
-        self.asked = 0
+        self.asked = self.listed = 0
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         self.asked += 1
@@ -34,6 +34,7 @@ class Common:
         return self.pool.exchange(member, reports, self.clock.now() + AHEAD_S)
 
     async def totals(self, since: float) -> tuple[Sequence[QuotaTotal], None]:
+        self.listed += 1
         if self.is_unlisted:
             raise StoreFaultError("no list")
         return self.pool.totals(since), None
@@ -102,10 +103,14 @@ def test_a_list_that_fails_is_no_outage() -> None:
     answer = world.tell("a", 10, 80)
     assert (answer.grants[0].ceiling, answer.is_part, world.pool.fault) == (90, False, None)
     assert world.unlisted() == "no list"
+    listed = world.common.listed
+    world.tell("b", 0, 0)
+    assert (world.common.listed, world.unlisted()) == (listed, "no list"), "not with each exchange: it may be late"
     world.common.is_unlisted = False
     world.far(5, 5)
+    world.clock.advance(AGAIN_S)
     world.tell("a", 10, 80)
-    assert world.unlisted() is None, "asked for again with the next exchange"
+    assert (world.common.listed, world.unlisted()) == (listed + 1, None)
     world.common.is_unlisted = world.common.is_away = True
     answer = world.tell("b", 0, 30)
     assert (answer.is_part, world.pool.fault, world.unlisted()) == (True, "gone", None)
@@ -120,6 +125,7 @@ def test_without_a_list_an_outage_does_not_end() -> None:
     world.return_()
     assert (world.pool.fault, world.unlisted()) == (BACK, "no list"), "others may have taken what is not known here"
     world.common.is_unlisted = False
+    world.clock.advance(AGAIN_S)
     world.tell("a", 0, 10)
     assert (world.fault(), world.unlisted()) == (None, None)
 
