@@ -190,7 +190,7 @@ def exit_codes() -> Iterator[None]:
         if error.errno not in UNWRITABLE:
             raise
         _discard_output()
-        fail(f"standard output cannot be written: {error.strerror}")
+        fail(f"{error.filename or 'standard output'} cannot be written: {error.strerror}")
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 

@@ -1,12 +1,15 @@
 """What commands print: control characters of others' text are escaped."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 from rich.table import Table
 
+from tidegate.control.cli import common
 from tidegate.control.cli.common import as_flags, console, escaped, print_text, say
 from tidegate.control.sdk import ApiError
 from tidegate.control.views.errors import ErrorDetail
@@ -55,3 +58,12 @@ def test_an_output_that_cannot_be_written_is_an_error_without_a_traceback(
     last = done.stderr.splitlines()[-1]
     assert (done.returncode, last) == (1, "error: standard output cannot be written: No space left on device")
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "_discard_output", lambda: None)
+    with pytest.raises(typer.Exit), common.exit_codes():
+        raise OSError(errno.ENOSPC, "No space left on device", "a/b")
+    assert capfd.readouterr().err == "error: a/b cannot be written: No space left on device\n"
