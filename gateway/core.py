@@ -120,9 +120,9 @@ class GatewayCore:
             self._cold_starts.reported(replica, message.state, message.phases, now)
             self.resilience.state_changed(replica, self._cold_starts.revision_of(replica), now)
         self.room.heard(replica, message, now)
-        self.chain.flush()
         if type(message) is State:
-            self.health.states.heard(replica, message.state)
+            self.health.states.heard(replica, message.state, now)
+        self.chain.flush()
 
     def unlinked(self, replica: str) -> None:
         """The channel broke."""

@@ -6,7 +6,7 @@ it has none. A question about models opens those that it lacks, and is answered 
 Equal questions wait together.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 LIMIT_S: Final = 0.5
 """Longest wait of a question. A channel says its state within milliseconds of its opening."""
+AT_ONCE: Final = 256
+"""Replicas that are asked at once for a question, whole functions each; the next are when these have answered. Other
+requests wait while channels are opened. Our choice."""
 WORST_FIRST: Final = ("failed", "starting", "asleep", "ready")
 
 
@@ -28,6 +31,7 @@ class _Wait:
     """Equal questions that wait."""
 
     until: float
+    unasked: Iterator[FunctionRoute]
     silent: dict[str, set[str]] = field(default_factory=dict)
     """Replicas that have not said their state, by function."""
     questions: list["Exchange"] = field(default_factory=list)
@@ -52,26 +56,32 @@ class ModelStates:
     def waits(self, ex: "Exchange", routes: Sequence[FunctionRoute], now: float) -> bool:
         """Returns whether a question about these functions waits. It may have opened channels: flush the room."""
         names = tuple(route.name for route in routes)
-        found = self._waits.get(names) or self._begin(routes, now)
+        found = self._waits.get(names)
+        if found is None:
+            found = _Wait(now, iter(routes))
+            found.until = max(self._ask_next(found, now), default=now)
         if not found.silent:
             return False
         self._waits[names] = found
         found.questions.append(ex)
         return True
 
-    def _begin(self, routes: Sequence[FunctionRoute], now: float) -> _Wait:
-        """Asks the replicas that say nothing. Those that have been asked for long are not waited for."""
-        begun = _Wait(until=now)
-        for route in routes:
+    def _ask_next(self, wait: _Wait, now: float) -> list[float]:
+        """Asks the next replicas that say nothing, and returns until when they may be waited for. Those that have been
+        asked for long are not."""
+        limits: list[float] = []
+        for route in wait.unasked:
             for revision, replica in self._cold.silent(route):
                 until = self._room.open_channels(revision, now) + LIMIT_S
                 if now < until:
-                    begun.until = max(begun.until, until)
-                    begun.silent.setdefault(route.name, set()).add(replica)
-        return begun
+                    limits.append(until)
+                    wait.silent.setdefault(route.name, set()).add(replica)
+            if len(limits) >= AT_ONCE:
+                break
+        return limits
 
-    def heard(self, replica: str, state: ReplicaState) -> None:
-        """A replica has said its state."""
+    def heard(self, replica: str, state: ReplicaState, now: float) -> None:
+        """A replica has said its state. This may open channels: flush the room."""
         function = self._cold.function_of(replica)
         if function is None:
             return
@@ -82,7 +92,7 @@ class ModelStates:
             silent.discard(replica)
             if not silent or state is ReplicaState.READY:  # Then nothing depends on its others.
                 del each.silent[function]
-            if not each.silent:
+            if not each.silent and not self._ask_next(each, now):
                 self._end(names)
 
     def sweep(self, now: float) -> None:

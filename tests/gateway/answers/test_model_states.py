@@ -13,7 +13,7 @@ from tidegate.activator.commands import Link, Unlink
 from tidegate.activator.state.room_state import UNUSED_S
 from tidegate.flow.messages import State, Welcome
 from tidegate.function import ConcurrencyUnit
-from tidegate.gateway.answers.model_states import LIMIT_S
+from tidegate.gateway.answers.model_states import AT_ONCE, LIMIT_S
 from tidegate.gateway.routing import openai_paths
 from tidegate.records.pipeline import PipelineRoute, Stage
 from tidegate.records.replica_state import ReplicaState
@@ -110,6 +110,26 @@ def test_equal_questions_wait_together_and_get_one_list(monkeypatch: pytest.Monk
     assert said(door.arrive(LIST)) == ("ready", True)
     assert door.core.apply(table(2, ONE, models=("n",)))
     assert json.loads(door.arrive(LIST).answer)["models"] == ["n"]
+
+
+def test_replicas_are_asked_in_parts() -> None:
+    replicas = [ReplicaRoute(id=f"f{number}-00001-aaaaa", address="10.0.0.3:1") for number in range(AT_ONCE + 2)]
+    functions = tuple(of_stage(each.id.partition("-")[0], each) for each in replicas)
+    door = Door(RouteTable(epoch=1, number=1, workers=1, functions=functions))
+    asked = door.arrive(LIST)
+    for count, each in enumerate(replicas, 1):
+        links = sum(isinstance(command, Link) for command in door.shell)
+        assert links == (AT_ONCE if count <= AT_ONCE else AT_ONCE + 2)
+        assert not asked.is_ended
+        door.core.heard(each.id, State(ReplicaState.READY))
+    assert {each["status"] for each in json.loads(asked.answer)["data"]} == {"ready"}
+    again = Door(RouteTable(epoch=1, number=1, workers=1, functions=functions))
+    asked = again.arrive(LIST)
+    again.now += LIMIT_S
+    again.core.sweep(again.now)
+    assert asked.is_ended, "the others are asked for the next question"
+    assert not again.arrive(LIST).is_ended
+    assert sum(isinstance(command, Link) for command in again.shell) == AT_ONCE + 2
 
 
 @pytest.mark.parametrize("line", [LIST, ONE_MODEL])
