@@ -100,7 +100,7 @@ class LateTable:
     ``ca2``: squared coefficient of variation of the arrivals (1: Poisson).
     """
 
-    __slots__ = ("_columns", "_points", "_tail", "ca2", "hopeless", "service")
+    __slots__ = ("_columns", "_left_s", "_points", "_tail", "ca2", "hopeless", "service")
 
     def __init__(self, service: Service, ca2: float) -> None:
         self.service = service
@@ -109,6 +109,10 @@ class LateTable:
         self._tail = 2.0 / (service.mean_s * (ca2 + service.cs2))
         self.hopeless = math.fsum(weight for weight, left_s in self._points if left_s <= 0.0)
         """Share of the requests whose own service is longer than the target allows, on any number of slots."""
+        hopeful = math.fsum(weight for weight, left_s in self._points if left_s > 0.0)
+        left_s = math.fsum(weight * left_s for weight, left_s in self._points if left_s > 0.0)
+        self._left_s = hopeful, left_s / hopeful if hopeful > 0.0 else 0.0
+        """Share of the other requests, and the mean time that they have left for waiting."""
         self._columns = np.ones((1, len(LOADS)), np.float32)
         """Late shares of ``LOADS`` by slots, as far as they were needed."""
 
@@ -148,14 +152,17 @@ class LateTable:
             return step * math.ceil(MOST_SLOTS / step)
         allowed = self.hopeless + max(allowed - self.hopeless, 0.2 * allowed)
         blocked, before, waits, slots = 1.0, 1.0, 1.0, 0
-        late = 1.0
+        (hopeful, left_s), tail, late = self._left_s, self._tail, 1.0
         while late > allowed and slots < MOST_SLOTS:
             slots += 1
             before = waits
             blocked = load * blocked / (slots + load * blocked)
             if slots > load:
                 waits = _waits(slots, load, blocked)
-                late = self._late_of(slots, load, waits)
+                # At least as many are late as if all had the mean time left (Jensen): one power instead of many.
+                late = self.hopeless + hopeful * waits * math.exp(-tail * (slots - load) * left_s)
+                if late <= allowed:
+                    late = self._late_of(slots, load, waits)
         count = int((slots - 1) / step + 1e-9) + 1
         while (size := step * count) < slots - 1e-9:
             if self._late_of(size, load, _between(before, waits, size - slots + 1)) <= allowed:

@@ -1,5 +1,7 @@
 """The reasons of a decision of ``tide``, in words."""
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from tidegate.autoscaler.decisions.reasons import figure, reason
@@ -66,6 +68,7 @@ def reasons_of(
 ) -> tuple[Reason, ...]:
     """Returns the reasons for a size, in the order in which they make it."""
     base, cover, mix = sizes.base, sizes.cover, chosen.mix
+    names = tuple([each.seen.accelerator for each in capacity.groups])
     reasons = [*_limits(sla, capacity, lates), *_load(capacity, lates, expected, sizes)]
     if sizes.drain > 0.0:
         reasons.append(reason("drain", f"{figure(sizes.drain)} slots"))
@@ -81,10 +84,9 @@ def reasons_of(
         reasons.append(reason("effort_limit", "no size is known to keep it"))
     elif chosen.needed is not None and chosen.needed.slots > mix.slots + 1e-9:
         price = sum(each.price * count for each, count in zip(capacity.groups, chosen.needed.counts, strict=True))
-        reasons.append(reason("effort_limit", f"needs {_counts(capacity, chosen.needed)} at {figure(price)}/h"))
+        reasons.append(reason("effort_limit", f"needs {_counts(names, chosen.needed)} at {figure(price)}/h"))
     if chosen.other is not None:
-        named = [f"{_counts(capacity, each)} at {figure(each.cost)}/h" for each in (mix, chosen.other)]
-        reasons.append(reason("mix", "; next best ".join(named)))
+        reasons.append(_named(names, mix, chosen.other))
     return tuple(reasons)
 
 
@@ -135,9 +137,16 @@ def _load(capacity: Capacity, lates: LateTable, expected: Expected, sizes: Sizes
     return reasons
 
 
-def _counts(capacity: Capacity, mix: Mix) -> str:
-    counted = zip(capacity.groups, mix.counts, strict=True)
-    return ", ".join([f"{each.seen.accelerator} {count}" for each, count in counted if count]) or "none"
+@lru_cache(maxsize=8192)
+def _named(names: tuple[str, ...], mix: Mix, other: Mix) -> Reason:
+    """Returns the reason that names both mixes. Kept, as the mixes themselves are: from one second to the next little
+    changes."""
+    named = [f"{_counts(names, each)} at {figure(each.cost)}/h" for each in (mix, other)]
+    return reason("mix", "; next best ".join(named))
+
+
+def _counts(names: Sequence[str], mix: Mix) -> str:
+    return ", ".join([f"{name} {count}" for name, count in zip(names, mix.counts, strict=True) if count]) or "none"
 
 
 def _percent(value: float) -> str:
