@@ -292,8 +292,11 @@ class RecentHistogram:
     def _read(self, q: float, limit_s: float) -> Reading:
         _, before, known = self._marks[0]
         total, buckets, counts = self._total - known, self._buckets, self._counts
-        first_late = bisect_left(buckets, bisect_left(LOWER_MICROS, limit_s * 1e6))
-        late = sum(counts[first_late:]) - sum(before[first_late:])
+        late = 0
+        if limit_s < math.inf:
+            first_late = bisect_left(buckets, bisect_left(LOWER_MICROS, limit_s * 1e6))
+            if first_late < len(buckets):
+                late = sum(counts[first_late:]) - sum(before[first_late:])
         rank, below, quantile_s = q * total, total, None
         for at in range(len(counts) - 1, -1, -1):
             count = counts[at] - before[at] if known else counts[at]

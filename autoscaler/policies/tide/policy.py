@@ -153,10 +153,11 @@ class TidePolicy:
         self._regret = Regret()
 
     def decide(self, observation: Observation, now: float) -> Recommendation:
+        known = self._starts
         for group in observation.groups:
-            starts = self._starts.get(group.accelerator)
+            starts = known.get(group.accelerator)
             if starts is None:
-                starts = self._starts[group.accelerator] = Starts()
+                starts = known[group.accelerator] = Starts()
             starts.update(group.ready, group.starting, group.draining, now)
         if (nothing := held(observation)) is not None:
             return nothing
@@ -519,8 +520,12 @@ def _after_ready(capacity: Capacity, counts: tuple[int, ...], needed: float) -> 
     carried = math.fsum([each.slots * min(count, each.seen.ready) for each, count in zip(groups, kept, strict=True)])
     if carried >= needed - TIE:
         return kept
-    released = [index for index, each in enumerate(groups) if each.slots > 0.0 and kept[index] < each.seen.ready]
-    for index in sorted(released, key=lambda index: (groups[index].price / groups[index].slots, index)):
+    released = [
+        (each.price / each.slots, index)
+        for index, each in enumerate(groups)
+        if each.slots > 0.0 and kept[index] < each.seen.ready
+    ]
+    for _, index in sorted(released):
         while carried < needed - TIE and kept[index] < groups[index].seen.ready:
             kept[index] += 1
             carried += groups[index].slots
