@@ -30,7 +30,7 @@ from tidegate.autoscaler.policies import registry
 from tidegate.errors import TidegateError
 from tidegate.loadgen.experiments.championship.fleets import FLEETS
 from tidegate.loadgen.experiments.championship.row import STATIC, Entrant
-from tidegate.loadgen.experiments.championship.traces import DAY_S, HOUR_S, LEAGUES, Lengths
+from tidegate.loadgen.experiments.championship.traces import DAY_S, HOUR_S, LEAGUES, Lengths, constant
 
 PLAYED = {name: league for name, league in (*LEAGUES.items(), *RARE.items()) if league.service.slots == 1}
 TRACES = tuple(PLAYED)
@@ -54,6 +54,7 @@ def parsed() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", default="1", help="1-5, or separated by commas")
     parser.add_argument("--data", type=Path, help="folder with the public traces")
     parser.add_argument("--judged-day", type=int, help="day of a trace from a file that the judged part begins with")
+    parser.add_argument("--rate", type=float, help="requests per second of `constant`, in place of 60")
     parser.add_argument("--learn", type=float, help="hours before anything is judged")
     parser.add_argument("--for", dest="judged", type=float, help="hours that are judged")
     parser.add_argument("--set", action="append", default=[], metavar="MODULE.NAME=VALUE", help="repeatable")
@@ -106,6 +107,10 @@ def rows(
         learn_s=usual.learn_s if given.learn is None else given.learn * HOUR_S,
         judged_s=usual.judged_s if given.judged is None else given.judged * HOUR_S,
     )
+    if given.rate is not None:
+        if trace != "constant" or given.rate <= 0.0:
+            parser.error(f"--rate {given.rate:g}: above 0, with --trace constant")
+        league = replace(league, made=constant(given.rate))
     if given.judged_day is not None:
         league = replace(league, begins_s=(given.judged_day - 1) * DAY_S)
     file = league.find(given.data)

@@ -6,7 +6,7 @@ time for which a size is held after it was started again is multiplied with each
 starts however long it lasts. A level that has moved by more than chance begins again.
 
 Worked example: seven replicas do by a hair. The eighth goes, and comes back an hour later: it is held for five
-minutes. It goes and comes back again: it is held for half an hour, then for three hours.
+minutes. It goes and comes back again: it is held for half an hour, then for eighteen hours.
 """
 
 import math
@@ -17,7 +17,8 @@ from tidegate.autoscaler.policies.tide.level import SIGMAS, Level
 HOLD_S: Final = 300.0
 """Time for which a size is held that was started again once."""
 LONGER: Final = 6.0
-"""Factor from each time to the next: five minutes, half an hour, three hours, eighteen hours."""
+"""Factor from the first time to the second. The next factor is its square: five minutes, half an hour, eighteen hours.
+A day has three such times at most."""
 
 
 class Regret:
@@ -51,7 +52,7 @@ class Regret:
         if slots < before - least:
             self._at = self._at or (level.level, level.window_s)
         elif slots > before + least and self._at is not None:
-            self._slots, self._until = slots, now + HOLD_S * LONGER**self.times
+            self._slots, self._until = slots, now + HOLD_S * LONGER ** (self.times * (self.times + 1) / 2)
             self.times += 1
 
     def __repr__(self) -> str:

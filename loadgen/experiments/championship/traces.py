@@ -95,8 +95,13 @@ def _plain(times: Iterator[float]) -> Iterator[Arrival]:
     return (Arrival(at_s) for at_s in times)
 
 
-def _constant(total_s: float, rng: random.Random) -> Iterator[Arrival]:
-    return _plain(poisson(lambda _: 60.0, total_s, 60.0, rng))
+def constant(rate: float) -> Made:
+    """Returns what makes a Poisson load of one rate, in requests per second."""
+
+    def made(total_s: float, rng: random.Random) -> Iterator[Arrival]:
+        return _plain(poisson(lambda _: rate, total_s, rate, rng))
+
+    return made
 
 
 def _diurnal(total_s: float, rng: random.Random) -> Iterator[Arrival]:
@@ -172,7 +177,7 @@ LEAGUES: Final[Mapping[str, League]] = MappingProxyType(
                 title="60 requests a second",
                 lengths=_hours(1, 4),
                 service=IMAGE,
-                made=_constant,
+                made=constant(60.0),
             ),
             League(
                 name="diurnal",

@@ -23,13 +23,14 @@ def sizes(regret: Regret, level: Level, *slots: float, now: float = 0.0) -> tupl
     return regret.held(level, now)
 
 
-def test_what_was_started_again_is_held_and_six_times_as_long_the_next_time() -> None:
+def test_what_was_started_again_is_held_six_times_as_long_the_next_time_and_then_for_most_of_a_day() -> None:
     regret, level = Regret(), steady(60.0)
     assert sizes(regret, level, 8.0, 7.0) == (0.0, 0.0)
     assert sizes(regret, level, 8.0, now=100.0) == (8.0, HOLD_S)
     assert regret.held(level, 100.0 + HOLD_S) == (0.0, 0.0)
     assert sizes(regret, level, 7.0, 8.0, now=20_000.0) == (8.0, 6.0 * HOLD_S)
-    assert regret.times == 2
+    assert sizes(regret, level, 7.0, 8.0, now=50_000.0) == (8.0, 216.0 * HOLD_S)
+    assert regret.times == 3
 
 
 def test_a_first_start_and_a_difference_of_less_than_a_step_are_none() -> None:
