@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tidegate.autoscaler.measure.group_measurements import GroupMeasurements
 from tidegate.autoscaler.measure.observation import ArrivalCounts, FleetGroup
 from tidegate.autoscaler.measure.plausible import ROUNDING
-from tidegate.autoscaler.measure.rates import MAX_UNANSWERED, WARM_REQUESTS, WARM_S, GroupRates
+from tidegate.autoscaler.measure.rates import MAX_UNANSWERED, WARM_REQUESTS, WARM_S
 from tidegate.autoscaler.measure.series import Gain, RecentHistogram, RecentSums, gained, seen
 from tidegate.autoscaler.measure.sources import ReplicaGain, ReplicaSource, WorkerDemand
 from tidegate.autoscaler.measure.tokens import TokenMeter
@@ -74,7 +74,7 @@ class RevisionMeasurements:
         kept."""
         known = self.groups.get(accelerator)
         if known is None:
-            known = GroupMeasurements(rates=GroupRates(self.phase))
+            known = GroupMeasurements()
             if len(self.groups) < MAX_GROUPS:
                 self.groups[accelerator] = known
         return known
@@ -192,8 +192,7 @@ class RevisionMeasurements:
             if is_first:
                 group.figures = None
         if now >= source.executions_due or now < source.executions_due - EXECUTIONS_EVERY_S:
-            # At its own moment of every interval: replicas that become warm together would else stay together.
-            source.executions_due = now + EXECUTIONS_EVERY_S - (now - source.executions_due) % EXECUTIONS_EVERY_S
+            source.executions_due = now + EXECUTIONS_EVERY_S
             found = gained(sample.execution, source.executions)
             if found is not None:
                 group.execution.gain(now, found[0])

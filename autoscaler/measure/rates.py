@@ -309,7 +309,6 @@ class GroupRates:
         "_occupancy",
         "_of_size",
         "_only",
-        "_phase",
         "_second",
         "_services",
         "_size",
@@ -317,11 +316,8 @@ class GroupRates:
         "_unanswered",
     )
 
-    def __init__(self, phase: int = 0) -> None:
-        """``phase``: the seconds that summaries are made in, ``(second + phase) % SUMMARY_S == 0``. After a restart all
-        functions learn their first rates together; with one phase they would be summarised together for good."""
+    def __init__(self) -> None:
         self._cells: dict[_Key, _Cell] = {}
-        self._phase = phase
         self._second = self._summed_at = -1
         self._only: _Cell | None = None
         """The cell of the last work while there is no other: no lookup is needed then. Its key follows."""
@@ -432,7 +428,7 @@ class GroupRates:
         if is_first:
             self._full = None
         if second >= self._summed_at + SUMMARY_S or self._full is None:
-            self._summed_at = second - (second + self._phase) % SUMMARY_S
+            self._summed_at = second
             self._of_size.clear()
             self._services = None
             if len(self._cells) > 1:

@@ -18,7 +18,6 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
-from zlib import crc32
 
 from msgspec import UNSET
 
@@ -154,10 +153,11 @@ class TidePolicy:
         self._regret = Regret()
 
     def decide(self, observation: Observation, now: float) -> Recommendation:
+        known = self._starts
         for group in observation.groups:
-            starts = self._starts.get(group.accelerator)
+            starts = known.get(group.accelerator)
             if starts is None:
-                starts = self._starts[group.accelerator] = Starts()
+                starts = known[group.accelerator] = Starts()
             starts.update(group.ready, group.starting, group.draining, now)
         if (nothing := held(observation)) is not None:
             return nothing
@@ -442,9 +442,7 @@ class TidePolicy:
                 lates, levels / unit, chances, theta, step / unit, base / unit, before, again,
                 self._silence.rate if is_quiet else 0.0,
             )  # fmt: skip
-            # The first look counts as one of some seconds ago, by the name: after a restart all would look together.
-            early_s = crc32(self._function.name.encode()) % LOOK_EVERY_S if looked_at == -math.inf else 0.0
-            self._looked = (now - early_s, present, found, unit)
+            self._looked = (now, present, found, unit)
         return unit * self._expectation.best
 
     def _drained(

@@ -158,7 +158,7 @@ class LateTable:
             before = waits
             blocked = load * blocked / (slots + load * blocked)
             if slots > load:
-                waits = blocked / (1.0 - load / slots * (1.0 - blocked))  # As in ``_waits``, without a call a size.
+                waits = _waits(slots, load, blocked)
                 # At least as many are late as if all had the mean time left (Jensen): one power instead of many.
                 late = self.hopeless + hopeful * waits * math.exp(-tail * (slots - load) * left_s)
                 if late <= allowed:

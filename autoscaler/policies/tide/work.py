@@ -429,7 +429,7 @@ def _slots(group: GroupObservation, curve: Curve | None, limit: float, is_in_inf
     size = size if size > 1.0 else 1.0
     slots = max(1.0, limit / size) if is_in_inferences else limit
     if curve and slots > 1.0 and (unloaded_s := group.unloaded_s):
-        whole_s = at(curve, size)
+        whole_s = at(curve, size) if len(curve) > 1 or curve[0][0] != size else curve[0][1]
         alone = unloaded_s / whole_s
         if alone < slots:
             alone = max(unloaded_s, _alone_s(group, whole_s * slots, slots)) / whole_s

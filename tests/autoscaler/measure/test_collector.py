@@ -405,17 +405,6 @@ def test_execution_figures_of_a_group_are_means_over_its_requests() -> None:
     assert (seen.mean_batch, seen.execution_s, seen.queue_s) == (8.0, 0.2, 0.01)
 
 
-def test_replicas_that_become_warm_together_keep_their_own_seconds() -> None:
-    names = [f"resnet-00001-{letter * 5}" for letter in "abcde"]
-    c = collector(*names)
-    for second in range(1, 20):
-        for name in names:
-            done = {"requests": 4 * second, "inferences": 4 * second, "busy_s": float(second)}
-            flight = {"in_flight_request_s": float(second), "in_flight_inference_s": float(second)}
-            c.replica(replica_sample(name, sequence=second, uptime_s=float(second), **done, **flight), T0 + second)
-    assert {c._replicas[name].executions_due - T0 for name in names} == {20.0, 21.0, 22.0, 23.0, 24.0}
-
-
 def test_lambda_is_a_mean_of_ten_seconds_and_silence_is_silence() -> None:
     c = collector()
     for second in range(1, 21):

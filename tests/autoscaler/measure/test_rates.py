@@ -7,15 +7,7 @@ import pytest
 
 from tests.autoscaler.queueing import Kind, QueueWorld, batched, exponential, fixed
 from tests.support.worlds.autoscaling import T0, revision
-from tidegate.autoscaler.measure.rates import (
-    MAX_CELLS,
-    MAX_UNANSWERED,
-    SUMMARY_S,
-    GroupRates,
-    LearntCell,
-    Work,
-    measured_cells,
-)
+from tidegate.autoscaler.measure.rates import MAX_CELLS, MAX_UNANSWERED, GroupRates, LearntCell, Work, measured_cells
 from tidegate.records.profile_point import ProfileCell, ProfilePoint
 
 
@@ -114,24 +106,6 @@ def test_batches_have_rates_of_their_own_and_a_line_between_them() -> None:
         64: 176.3,
         128: 176.3,
     }
-
-
-def test_groups_of_other_phases_are_summarised_in_other_seconds() -> None:
-    """All learn their first rates in the same second; later ones are seen within ``SUMMARY_S``."""
-    groups = [GroupRates(phase) for phase in range(SUMMARY_S)]
-    for rates in groups:
-        served(rates, 10, work(20, 1.0), limit=1)
-        assert rates.rate(1.0) is not None
-    changed: list[set[int]] = [set() for _ in groups]
-    before = [rates.services() for rates in groups]
-    for second in range(10, 10 + 2 * SUMMARY_S):
-        for index, rates in enumerate(groups):
-            served(rates, 1, work(20 + second, 1.0), limit=1, start=T0 + second)
-            if rates.services() != before[index]:
-                before[index] = rates.services()
-                changed[index].add(second)
-    assert sorted(min(each) for each in changed) == list(range(10, 10 + SUMMARY_S))
-    assert all(max(each) - min(each) == SUMMARY_S for each in changed)
 
 
 def test_slow_requests_are_gathered_until_there_are_enough() -> None:

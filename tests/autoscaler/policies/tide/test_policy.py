@@ -3,7 +3,7 @@
 import math
 import random
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from msgspec import UNSET, UnsetType
@@ -19,7 +19,7 @@ from tidegate.autoscaler.measure.observation import (
     TokenRates,
 )
 from tidegate.autoscaler.policies.contract import Recommendation
-from tidegate.autoscaler.policies.tide.policy import LOOK_EVERY_S, TidePolicy, _is_quiet
+from tidegate.autoscaler.policies.tide.policy import TidePolicy, _is_quiet
 from tidegate.function import Scaling, Sla
 from tidegate.records.decision import Reason
 
@@ -525,17 +525,6 @@ def test_a_clock_that_jumps_changes_nothing_at_once(gap_s: int) -> None:
     world.run(60.0, 300)
     world.second += gap_s
     assert world.run(60.0, 1)[-1] in (8, 9)
-
-
-def test_functions_that_begin_together_do_not_look_ahead_together() -> None:
-    looked = set()
-    for index in range(20):
-        world = World(ready={"cpu": 8})
-        world.policy = TidePolicy(replace(world.policy._function, name=f"f{index}"), T0, 1)
-        world.run(60.0, 2)
-        looked.add(T0 + world.second - world.policy._looked[0])
-    assert len(looked) >= 5
-    assert min(looked) >= 0.0 and max(looked) < LOOK_EVERY_S
 
 
 def test_bursts_that_come_often_are_covered() -> None:

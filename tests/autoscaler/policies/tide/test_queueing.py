@@ -24,15 +24,6 @@ def test_the_least_capacity_of_a_load(load: float, slots: float) -> None:
     assert EQUAL.base(load, ALLOWED, 1.0) == slots
 
 
-@pytest.mark.parametrize("service", [EQUAL.service, BATCHES])
-@pytest.mark.parametrize("load", [0.3, 2.2, 7.7, 31.0])
-def test_the_least_capacity_is_the_first_that_is_in_time(service: Service, load: float) -> None:
-    lates = LateTable(service, 1.0)
-    allowed = lates.hopeless + ALLOWED
-    slots = int(lates.base(load, allowed, 1.0))
-    assert lates.late(slots, load) <= allowed < lates.late(slots - 1, load)
-
-
 def test_a_load_that_fills_the_slots_is_late() -> None:
     assert EQUAL.late(6.0, 6.0) == EQUAL.late(6.0, 7.5) == 1.0
     assert EQUAL.late(0.0, 0.1) == 1.0
