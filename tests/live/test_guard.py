@@ -1,5 +1,7 @@
 """A process of pytest that is killed leaves no deployment behind."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +46,7 @@ def test_the_processes_of_a_killed_one_are_ended(tmp_path: Path, with_control: b
         living = seen.living()
         assert any(key.endswith(".server") for key in living)
         if not with_control:
-            subprocess.run(["kill", "-9", str(control)], check=True)
+            os.kill(control, signal.SIGKILL)
         killed.kill()
     pids = {control, *living.values()}
     seen.until(lambda: not any(start_time(pid) for pid in pids), 20.0, "the end of all its processes")

@@ -14,7 +14,7 @@ ROUNDING_S = 3
 
 def seconds_in(text: str) -> int:
     """Seconds of load that were learnt from; 0 if there are none."""
-    found = re.search(r"(\d+) s of load", text)
+    found = re.search(r"over (\d+) s: changes", text)
     return int(found[1]) if found else 0
 
 
