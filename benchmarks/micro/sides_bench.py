@@ -16,15 +16,13 @@ import json
 import os
 import platform
 import random
-import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.micro.callgrind import counted
 from tidegate.aio.allocator import keep_memory
 from tidegate.gateway.beside.batches import HANDED_BYTES, Frames
 from tidegate.gateway.beside.main import Task
@@ -32,7 +30,7 @@ from tidegate.gateway.beside.main import Task
 SIDES: Final = ("line", "sampled")
 REQUESTS: Final = 1024
 """Requests of a round."""
-CALLGRIND: Final = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
+MODULE: Final = "benchmarks.micro.sides_bench"
 LENGTHS: Final = {"line": (2, 34), "sampled": (2, 5)}
 """Rounds of the two runs under callgrind. The start of a process differs by some million instructions."""
 
@@ -143,26 +141,6 @@ def run(side: str, data: bytes, rounds: int) -> float:
     return best
 
 
-def instructions(side: str, data: Path) -> int:
-    """Instructions per request. Raises RuntimeError if valgrind cannot count them."""
-    counts = []
-    short, long = LENGTHS[side]
-    for rounds in (short, long):
-        words = ["--side", side, "--data", str(data), "--rounds", str(rounds)]
-        done = subprocess.run(
-            [*CALLGRIND, sys.executable, "-m", "benchmarks.micro.sides_bench", *words],
-            env=os.environ | {"PYTHONHASHSEED": "0"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        found = re.search(r"Collected : (\d+)", done.stderr)
-        if found is None:
-            raise RuntimeError(f"callgrind has counted nothing: {done.stderr[-500:]}")
-        counts.append(int(found[1]))
-    return (counts[1] - counts[0]) // ((long - short) * REQUESTS)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=50, help=f"of {REQUESTS} requests; the best one counts")
@@ -179,7 +157,8 @@ def main() -> None:
         if arguments.instructions:
             with tempfile.NamedTemporaryFile() as file:
                 Path(file.name).write_bytes(data)
-                costs[side] = instructions(side, Path(file.name))
+                words = ["--side", side, "--data", file.name]
+                costs[side] = round(counted(MODULE, words, LENGTHS[side]) / REQUESTS)
         else:
             costs[side] = round(run(side, data, arguments.rounds) / REQUESTS * 1e6, 2)
     unit = "instructions" if arguments.instructions else "us"

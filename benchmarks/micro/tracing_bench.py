@@ -14,16 +14,12 @@ request, from the difference of two lengths of run. Needs ``valgrind``.
 import argparse
 import asyncio
 import json
-import os
 import platform
 import random
-import re
-import subprocess
-import sys
-import tempfile
 import time
 from typing import Any, Final
 
+from benchmarks.micro.callgrind import counted
 from benchmarks.micro.engine_bench import LOADS, VARIANTS
 from benchmarks.micro.gateway_bench import Bench, core_on
 from tidegate.aio.allocator import keep_memory
@@ -36,9 +32,8 @@ from tidegate.gateway.tracing.batches import SpanBatches
 from tidegate.gateway.tracing.trace import Tracer
 
 WORLDS: Final = ("off", "unsampled", "traced", "observed")
-CALLGRIND: Final = ("valgrind", "--tool=callgrind")
 MODULE: Final = "benchmarks.micro.tracing_bench"
-SHORT, LONG = 2, 5
+LENGTHS: Final = (2, 5)
 """Rounds of the two runs under callgrind."""
 
 
@@ -99,26 +94,6 @@ async def alone(name: str, load: str, rounds: int, every: int) -> None:
     services.close()
 
 
-def instructions(name: str, load: str, every: int) -> int:
-    """Instructions per request of one world. Raises RuntimeError if valgrind cannot count them."""
-    counts = []
-    for rounds in (SHORT, LONG):
-        words = ["--world", name, "--load", load, "--rounds", str(rounds), "--every", str(every)]
-        with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run(
-                [*CALLGRIND, f"--callgrind-out-file={folder}/out", sys.executable, "-m", MODULE, *words],
-                env=os.environ | {"PYTHONHASHSEED": "0"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        found = re.search(r"Collected : (\d+)", done.stderr)
-        if found is None:
-            raise RuntimeError(f"callgrind has counted nothing: {done.stderr[-500:]}")
-        counts.append(int(found[1]))
-    return (counts[1] - counts[0]) // ((LONG - SHORT) * VARIANTS)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--load", choices=LOADS, default="post")
@@ -132,7 +107,10 @@ def main() -> None:
         asyncio.run(alone(arguments.world, arguments.load, arguments.rounds, arguments.every))
         return
     if arguments.instructions:
-        costs: dict[str, float] = {name: instructions(name, arguments.load, arguments.every) for name in WORLDS}
+        words = ["--load", arguments.load, "--every", str(arguments.every)]
+        costs: dict[str, float] = {
+            name: counted(MODULE, ["--world", name, *words], LENGTHS) // VARIANTS for name in WORLDS
+        }
         unit = "instructions"
     else:
         costs = asyncio.run(in_turns(arguments.load, arguments.rounds, arguments.every))

@@ -1,7 +1,7 @@
 """Command-line flags made from a table, one option per row, so that there is no second list of them."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -46,6 +46,17 @@ class Flag:
     panel: str | None = None
 
 
+def in_place_of(
+    command: Callable[..., None], run: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """Gives ``run`` the name and the help of a command, and these parameters, which Typer reads."""
+    signature = inspect.signature(command, eval_str=True).replace(parameters=parameters)
+    run.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    return run
+
+
 def with_flags(rows: Iterable[Flag]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds one text option per row to a command. Options that were given arrive as its ``given: dict[str, str]``."""
     flags = tuple(rows)
@@ -69,11 +80,7 @@ def with_flags(rows: Iterable[Flag]) -> Callable[[Callable[..., None]], Callable
             command(**arguments, given={key: text for key, text in texts.items() if text is not None})
 
         kept = [parameter for parameter in own.parameters.values() if parameter.name != "given"]
-        run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]  # read by inspect
-        run.__annotations__ = {each.name: each.annotation for each in (*kept, *added)}
-        run.__doc__ = command.__doc__
-        run.__name__ = command.__name__
-        return run
+        return in_place_of(command, run, [*kept, *added])
 
     return decorate
 

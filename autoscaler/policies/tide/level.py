@@ -111,7 +111,7 @@ class Level:
                 return
             mean = (total - sums[-1 - window_s]) / window_s
             scale = SIGMAS * math.sqrt(dispersion * max(mean, least))
-            for other, error in zip(shorter, errors):  # noqa: B905 - as long by construction
+            for other, error in zip(shorter, errors, strict=True):
                 if abs(other - mean) > scale * error:
                     return
             shorter.append(mean)

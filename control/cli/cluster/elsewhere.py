@@ -12,6 +12,7 @@ from typing import Any, Final
 import typer
 
 from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
+from tidegate.control.cli.flags import in_place_of
 from tidegate.errors import Fault, InvalidInputError
 
 OURS: Final = ("context", "namespace")
@@ -37,10 +38,7 @@ def in_control_process(command: Callable[..., None]) -> Callable[..., None]:
     context = inspect.Parameter("typed", keyword, annotation=typer.Context)
     kept = [each.replace(kind=keyword) for each in own.parameters.values()]
     at = next((index for index, each in enumerate(kept) if each.name == STATE), len(kept))
-    run.__signature__ = own.replace(parameters=[*kept[:at], *added, *kept[at:], context])  # type: ignore[attr-defined]  # read by inspect
-    run.__annotations__ = {each.name: each.annotation for each in (*kept, *added, context)}
-    run.__doc__, run.__name__ = command.__doc__, command.__name__
-    return run
+    return in_place_of(command, run, [*kept[:at], *added, *kept[at:], context])
 
 
 def refused(context: str, namespace: str | None, command: list[str]) -> InvalidInputError:
