@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import typer
 
-from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
+from tidegate.control.cli.cluster.options import NamedContextOption, NamespaceOption, check
 from tidegate.control.cli.flags import in_place_of
 from tidegate.errors import Fault, InvalidInputError
 
@@ -33,7 +33,7 @@ def in_control_process(command: Callable[..., None]) -> Callable[..., None]:
     keyword = inspect.Parameter.KEYWORD_ONLY
     added = [
         inspect.Parameter(name, keyword, default=None, annotation=option)
-        for name, option in zip(OURS, (ContextOption, NamespaceOption), strict=True)
+        for name, option in zip(OURS, (NamedContextOption, NamespaceOption), strict=True)
     ]
     context = inspect.Parameter("typed", keyword, annotation=typer.Context)
     kept = [each.replace(kind=keyword) for each in own.parameters.values()]

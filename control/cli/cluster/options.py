@@ -10,6 +10,12 @@ ContextOption = Annotated[
     str | None,
     typer.Option("--context", metavar="NAME", help="A context of kubeconfig: the custom resources of that cluster."),
 ]
+NamedContextOption = Annotated[
+    str | None,
+    typer.Option(
+        "--context", metavar="NAME", help="A context of kubeconfig: prints the kubectl command that does it there."
+    ),
+]
 NamespaceOption = Annotated[
     str | None, typer.Option("--namespace", metavar="NAME", help="Namespace there (default: the context's).")
 ]
