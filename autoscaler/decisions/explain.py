@@ -19,9 +19,10 @@ DIGEST_LETTERS = 16
 
 
 def logged(decision: Decision, observation: Observation, weights: Mapping[str, float]) -> Decision:
-    """Returns the decision as it is logged: with the digest of its observation, the weights and the limits that bit."""
-    bit = limits(decision.reasons)
-    return replace(decision, digest=digest(observation), weights=dict(weights), limits=bit)
+    """Returns the decision as it is logged: with the digest of its observation, the weights, the limits that bit, and
+    its reasons in words."""
+    bit, reasons = limits(decision.reasons), tuple(replace(each) for each in decision.reasons)
+    return replace(decision, digest=digest(observation), weights=dict(weights), limits=bit, reasons=reasons)
 
 
 def digest(observation: Observation) -> str:

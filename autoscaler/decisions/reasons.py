@@ -3,7 +3,7 @@
 One table: a code that is not in it cannot be made into a reason.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from tidegate.records.decision import Reason
@@ -223,10 +223,11 @@ def limits(reasons: Iterable[Reason]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.code for each in reasons if each.code in LIMITS))
 
 
-def reason(code: str, detail: str = "") -> Reason:
-    """Returns a reason of the table; raises KeyError for an unknown code."""
+def reason(code: str, detail: str | Callable[[], str] = "") -> Reason:
+    """Returns a reason of the table; raises KeyError for an unknown code. A detail that takes time to word is given as
+    a function: :meth:`Reason.worded`."""
     SENTENCES[code]
-    return Reason(code=code, detail=detail)
+    return Reason(code=code, detail=detail) if isinstance(detail, str) else Reason.worded(code, detail)
 
 
 def figure(value: float) -> str:

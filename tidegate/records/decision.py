@@ -1,16 +1,41 @@
 """Decisions of the autoscaler with their reasons, as deploy, `tidegate explain` and replay read them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 # --- autoscaler -> deploy, explain, replay --------------------------------------------------------------------------
 
 
+class _Worded:
+    """What words a reason's detail, until it is read."""
+
+    __slots__ = ("_word",)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(_Worded):
     """A reason of a decision: a known code (``panic_enter``, ``capped_by_max``) and the numbers behind it."""
 
     code: str
     detail: str = ""
+
+    @classmethod
+    def worded(cls, code: str, word: Callable[[], str]) -> "Reason":
+        """Returns a reason whose detail is ``word()``, called when it is first read: a decision a second is made, and
+        one a minute is read. What ``word`` refers to must not change."""
+        made = cls.__new__(cls)
+        object.__setattr__(made, "code", code)
+        object.__setattr__(made, "_word", word)
+        return made
+
+    def __getattr__(self, name: str) -> str:
+        """Words the detail: it is called for an attribute that is not there."""
+        if name != "detail":
+            raise AttributeError(name)
+        detail: str = self._word()
+        object.__setattr__(self, "detail", detail)
+        object.__delattr__(self, "_word")
+        return detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

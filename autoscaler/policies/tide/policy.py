@@ -275,7 +275,8 @@ class TidePolicy:
         self._regret.update(level, mix.slots, 0.5 * step, now)
         counts = _after_ready(capacity, mix.counts, min(target, wanted))
         alone = None
-        expected = Expected(level, self._price.theta(self._aim), self._expectation, self._silence.seconds)
+        theta, silence_s = self._price.theta(self._aim), self._silence.seconds
+        expected = Expected(level.level, level.window_s, theta, self._expectation, silence_s)
         if is_kept:
             alone = reason("not_idle_yet", f"{figure(observation.idle_s)} s < {figure(after_s)} s")
         elif target <= 0.0:

@@ -1,12 +1,11 @@
-"""The reasons of a decision of ``tide``, in words."""
+"""The reasons of a decision of ``tide``. What nearly every decision has is worded when it is read."""
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import NamedTuple
+
+import msgspec
 
 from tidegate.autoscaler.decisions.reasons import figure, reason
 from tidegate.autoscaler.policies.tide.cover import Expectation
-from tidegate.autoscaler.policies.tide.level import Level
 from tidegate.autoscaler.policies.tide.mix import Mix
 from tidegate.autoscaler.policies.tide.queueing import LateTable
 from tidegate.autoscaler.policies.tide.work import Capacity
@@ -14,7 +13,7 @@ from tidegate.function import Sla
 from tidegate.records.decision import Reason
 
 
-class Sizes(NamedTuple):
+class Sizes(msgspec.Struct, frozen=True, gc=False):
     """The parts of a size, in slots."""
 
     load: float
@@ -31,10 +30,12 @@ class Sizes(NamedTuple):
     """Nothing has come for long."""
 
 
-class Expected(NamedTuple):
+class Expected(msgspec.Struct, frozen=True, gc=False):
     """What is there, what may come, and what it is worth."""
 
-    level: Level
+    level: float
+    window_s: float
+    """The window that ``level`` is the mean of."""
     theta: float
     """Price of a late request."""
     expectation: Expectation | None
@@ -50,8 +51,14 @@ class Expected(NamedTuple):
         expected = f"{figure(rate)} requests/s are expected {self.silence_s} s after the last one"
         return f": {expected}, a late one is worth {figure(self.theta)} replica-seconds"
 
+    def surge(self) -> str:
+        """Returns how likely more than the base is, and the price."""
+        chance = 0.0 if self.expectation is None else 100.0 * self.expectation.surge
+        priced = f"a late request is worth {figure(self.theta)} replica-seconds"
+        return f": a load above the base comes with a chance of {figure(chance)} %, {priced}"
 
-class Chosen(NamedTuple):
+
+class Chosen(msgspec.Struct, frozen=True, gc=False):
     """The mixes that a decision names."""
 
     mix: Mix
@@ -67,27 +74,30 @@ def reasons_of(
     sla: Sla, capacity: Capacity, lates: LateTable, expected: Expected, sizes: Sizes, chosen: Chosen
 ) -> tuple[Reason, ...]:
     """Returns the reasons for a size, in the order in which they make it."""
-    base, cover, mix = sizes.base, sizes.cover, chosen.mix
-    names = tuple([each.seen.accelerator for each in capacity.groups])
+    base, cover, mix, other, needed = sizes.base, sizes.cover, chosen.mix, chosen.other, chosen.needed
     reasons = [*_limits(sla, capacity, lates), *_load(capacity, lates, expected, sizes)]
     if sizes.drain > 0.0:
         reasons.append(reason("drain", f"{figure(sizes.drain)} slots"))
     if base + sizes.drain > mix.slots + 1e-9:
         reasons.append(reason("no_capacity", f"{figure(mix.slots)} slots are all that there is"))
     if sizes.target > max(base + sizes.drain, cover):
-        held = "the load is within chance"
-        if sizes.target == sizes.held:
-            again = f", started again {sizes.times} times at this load" if sizes.times else ""
-            held = f"for {figure(sizes.left_s)} s more{again}"
-        reasons.append(reason("replica_held", f"{figure(sizes.target)} slots, {held}"))
-    if chosen.is_at_limit and chosen.needed is None:
+        reasons.append(reason("replica_held", lambda: _held(sizes)))
+    if chosen.is_at_limit and needed is None:
         reasons.append(reason("effort_limit", "no size is known to keep it"))
-    elif chosen.needed is not None and chosen.needed.slots > mix.slots + 1e-9:
-        price = sum(each.price * count for each, count in zip(capacity.groups, chosen.needed.counts, strict=True))
-        reasons.append(reason("effort_limit", f"needs {_counts(names, chosen.needed)} at {figure(price)}/h"))
-    if chosen.other is not None:
-        reasons.append(_named(names, mix, chosen.other))
+    elif needed is not None and needed.slots > mix.slots + 1e-9:
+        price = sum(each.price * count for each, count in zip(capacity.groups, needed.counts, strict=True))
+        reasons.append(reason("effort_limit", f"needs {_counts(capacity, needed)} at {figure(price)}/h"))
+    if other is not None:
+        reasons.append(reason("mix", lambda: f"{_priced(capacity, mix)}; next best {_priced(capacity, other)}"))
     return tuple(reasons)
+
+
+def _held(sizes: Sizes) -> str:
+    held = "the load is within chance"
+    if sizes.target == sizes.held:
+        again = f", started again {sizes.times} times at this load" if sizes.times else ""
+        held = f"for {figure(sizes.left_s)} s more{again}"
+    return f"{figure(sizes.target)} slots, {held}"
 
 
 def _limits(sla: Sla, capacity: Capacity, lates: LateTable) -> list[Reason]:
@@ -117,36 +127,35 @@ def _is_too_wide(sla: Sla, lates: LateTable) -> bool:
 
 def _load(capacity: Capacity, lates: LateTable, expected: Expected, sizes: Sizes) -> list[Reason]:
     """Returns what is there and what may come, with the slots for both."""
-    level, load, base, cover = expected.level, sizes.load, sizes.base, sizes.cover
+    load, base, cover = sizes.load, sizes.base, sizes.cover
     reasons = []
-    if load > level.level:
-        reasons.append(reason("target_ips", f"{figure(load)} slots instead of {figure(level.level)}"))
+    if load > expected.level:
+        reasons.append(reason("target_ips", f"{figure(load)} slots instead of {figure(expected.level)}"))
     if sizes.is_quiet:
         if cover > base:
             reasons.append(reason("cover", f"{figure(cover)} slots{expected.seldom()}"))
         return reasons
-    seen = f"{figure(level.level)} slots over {figure(level.window_s)} s"
-    if load > 0.0:
-        late = 100.0 * lates.late(base / capacity.unit, load / capacity.unit)
-        seen += f": on {figure(base)} slots {_percent(late)} is late"
-    reasons.append(reason("level", seen))
+    reasons.append(reason("level", lambda: _level(capacity.unit, lates, expected, sizes)))
     if cover > base and expected.expectation is not None:
-        surge = f"a load above the base comes with a chance of {figure(100.0 * expected.expectation.surge)} %"
-        priced = f"a late request is worth {figure(expected.theta)} replica-seconds"
-        reasons.append(reason("cover", f"{figure(cover)} slots: {surge}, {priced}"))
+        reasons.append(reason("cover", lambda: f"{figure(cover)} slots{expected.surge()}"))
     return reasons
 
 
-@lru_cache(maxsize=8192)
-def _named(names: tuple[str, ...], mix: Mix, other: Mix) -> Reason:
-    """Returns the reason that names both mixes. Kept, as the mixes themselves are: from one second to the next little
-    changes."""
-    named = [f"{_counts(names, each)} at {figure(each.cost)}/h" for each in (mix, other)]
-    return reason("mix", "; next best ".join(named))
+def _level(unit: float, lates: LateTable, expected: Expected, sizes: Sizes) -> str:
+    seen, load, base = f"{figure(expected.level)} slots over {figure(expected.window_s)} s", sizes.load, sizes.base
+    if load <= 0.0:
+        return seen
+    late = 100.0 * lates.late(base / unit, load / unit)
+    return f"{seen}: on {figure(base)} slots {_percent(late)} is late"
 
 
-def _counts(names: Sequence[str], mix: Mix) -> str:
-    return ", ".join([f"{name} {count}" for name, count in zip(names, mix.counts, strict=True) if count]) or "none"
+def _priced(capacity: Capacity, mix: Mix) -> str:
+    return f"{_counts(capacity, mix)} at {figure(mix.cost)}/h"
+
+
+def _counts(capacity: Capacity, mix: Mix) -> str:
+    counted = zip(capacity.groups, mix.counts, strict=True)
+    return ", ".join([f"{each.seen.accelerator} {count}" for each, count in counted if count]) or "none"
 
 
 def _percent(value: float) -> str:
