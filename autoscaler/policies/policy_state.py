@@ -5,7 +5,8 @@ recorded or restored. An object is ``{"Calm": {attribute: value, ...}}``. Values
 (``{"tuple": [...]}``, ``{"deque": [...]}`` or, with a bound, ``{"bounded": [most, [...]]}``,
 ``{"dict": [[key, value], ...]}``, ``{"float": "inf"}``); a bytearray is ``{"bytes": ...}``, compressed by zlib, in
 base64. A field of a struct that is unset is left out. The function that the policy decides for is
-``{"function": null}``: a recording has it in its header.
+``{"function": null}``: a recording has it in its header. Attributes that a class names in ``UNRECORDED`` follow from the
+others: they are left out, and None in what is restored.
 """
 
 import math
@@ -117,7 +118,13 @@ def _attributes(kind: type) -> Iterable[str]:
         return kind.__struct_fields__
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
-    return tuple(name for base in reversed(kind.__mro__) for name in vars(base).get("__slots__", ()))
+    slots = (name for base in reversed(kind.__mro__) for name in vars(base).get("__slots__", ()))
+    return tuple(name for name in slots if name not in _unrecorded(kind))
+
+
+def _unrecorded(kind: type) -> tuple[str, ...]:
+    found: tuple[str, ...] = getattr(kind, "UNRECORDED", ())
+    return found
 
 
 def _unset_by_default(kind: type) -> set[str]:
@@ -140,4 +147,6 @@ def _made(kind: type, values: dict[str, Any]) -> object:
     made: object = object.__new__(kind)
     for name in names:
         object.__setattr__(made, name, values[name])
+    for name in _unrecorded(kind):
+        object.__setattr__(made, name, None)
     return made

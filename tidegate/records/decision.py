@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 
 class _Worded:
-    """What words a reason's detail, until it is read."""
+    """Has the function that words a reason's detail, until it is read."""
 
     __slots__ = ("_word",)
+    _word: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ group has as many slots as it serves requests faster.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -139,13 +139,35 @@ class Arrivals:
         return f"<Arrivals {self.shares}>"
 
 
+_Facts = tuple[bool, Mapping[float, float], Mapping[str, float], list[tuple[object, ...]]]
+"""What capacities are computed from: whether the concurrency limit counts inferences, the shares of the batch sizes,
+the seconds to the first output by group, and what was measured of each group."""
+
+
+class _Served(NamedTuple):
+    """What the groups serve, as computed from ``facts``."""
+
+    facts: _Facts
+    curves: Mapping[str, Curve]
+    curve: Curve
+    """Of the reference group."""
+    mean_s: float
+    """Mean work of a request there."""
+    slots: tuple[float, ...]
+    """Of one replica, for each group."""
+    slowed: tuple[str, ...]
+    """As :attr:`Capacity.paced`."""
+    is_infeasible: bool
+
+
 class Reference:
     """The reference group, and the service times that late shares are computed from."""
 
     __slots__ = (
-        "_answers", "_best", "_best_load", "_carried", "_factors", "_latency_s", "_measured", "_name", "_service",
-        "_slots",
+        "_answers", "_best", "_best_load", "_carried", "_factors", "_latency_s", "_measured", "_name", "_served",
+        "_service", "_slots",
     )  # fmt: skip
+    UNRECORDED: Final = ("_served",)
 
     def __init__(self, latency_s: float) -> None:
         self._latency_s = latency_s
@@ -165,6 +187,8 @@ class Reference:
         self._carried: dict[str, float] = {}
         """Slots of one replica by group."""
         self._service: Service | None = None
+        self._served: _Served | None = None
+        """As last computed, while another reading of the same facts would change nothing."""
 
     @property
     def name(self) -> str | None:
@@ -174,11 +198,11 @@ class Reference:
     def retarget(self, latency_s: float) -> None:
         """Goes on with another latency target."""
         self._latency_s = latency_s
-        self._service = None
+        self._service = self._served = None
 
     def resume(self, name: str | None) -> None:
         """Continues with the reference group of before."""
-        self._name = name
+        self._name, self._served = name, None
 
     def read(
         self,
@@ -192,23 +216,55 @@ class Reference:
         """Returns what the groups can serve; None while no service rate is known. ``shares``: of the batch sizes;
         ``is_in_inferences``: the concurrency limit counts inferences; ``load``: the level in slots; ``per_token_s``:
         the SLA's time per output token."""
-        seen = observation.groups
-        curves = {each.accelerator: curve for each in seen if (curve := _curve(each))}
-        if not curves:
+        seen, shares = observation.groups, shares or {1.0: 1.0}
+        first_s = _first_s(observation)
+        facts = is_in_inferences, shares, first_s, [_facts(each) for each in seen]
+        served = self._served
+        if served is None or per_token_s is not None or facts != served.facts:
+            paced = UNPACED if per_token_s is None else Paced(observation.tokens, per_token_s)
+            served = self._serve(seen, facts, paced)
+            if served is None:
+                return None
+        elif len(served.curves) > 1 or self._factors:
+            self._leading(seen, served.curves)
+        groups = tuple(map(GroupCapacity, seen, served.slots))
+        useful = [each for each in groups if each.slots]
+        if not useful:
             return None
-        shares = shares or {1.0: 1.0}
+        best = self._best_of(useful, load, self._slots)
+        name = best.seen.accelerator
+        width = self._slots[name]
+        curve = tuple([(size, seconds * width) for size, seconds in served.curves[name]])
+        return Capacity(
+            groups,
+            served.curve,
+            served.mean_s,
+            best,
+            self._steady(curve, shares, _cv(best.seen), first_s.get(name)),
+            best.slots / width,
+            served.slowed,
+            served.is_infeasible,
+        )
+
+    def _serve(self, seen: Sequence[GroupObservation], facts: _Facts, paced: Paced) -> _Served | None:
+        """Returns what the groups serve; None while no service rate is known. Without a factor or a pace it is kept:
+        the same facts would lead to it again."""
+        is_in_inferences, shares, first_s, _ = facts
+        measured = curves = {each.accelerator: curve for each in seen if (curve := _curve(each))}
+        if not curves:
+            self._served = None
+            return None
         if self._name not in curves:
             self._name = min(
                 (each for each in seen if each.accelerator in curves),
                 key=lambda each: (each.price_per_hour or UNPRICED) * at(curves[each.accelerator], 1.0),
             ).accelerator
-        paced = UNPACED if per_token_s is None else Paced(observation.tokens, per_token_s)
         slots = self._widths(seen, curves, is_in_inferences, paced)
         slowed = _slow_down(seen, curves, slots, paced, shares) if paced.is_known else ()
         if len(curves) > 1 or self._factors:
             curves = self._of_these_requests(seen, curves, shares)
         times = dict(zip(curves, _times(tuple(curves.values()), tuple(shares.items())), strict=True))
-        first_s, latency_s = _first_s(observation), self._latency_s
+        latency_s = self._latency_s
         alone_s = {name: largest_s * slots[name] for name, (_, largest_s) in times.items()}
         if first_s:
             alone_s = {name: first_s.get(name, seconds) for name, seconds in alone_s.items()}
@@ -217,24 +273,10 @@ class Reference:
             usable = {name for name in usable if (most := paced.most(name)) is None or most >= ONE_STREAM}
         chosen = usable or {min(alone_s, key=lambda name: (alone_s[name], name))}
         mean_s = times[self._name][0]
-        groups = self._capacities(seen, chosen, mean_s, times)
-        useful = [each for each in groups if each.slots]
-        if not useful:
-            return None
-        best = self._best_of(useful, load, slots)
-        name = best.seen.accelerator
-        width = slots[name]
-        served = tuple([(size, seconds * width) for size, seconds in curves[name]])
-        return Capacity(
-            groups,
-            curves[self._name],
-            mean_s,
-            best,
-            self._steady(served, shares, _cv(best.seen), first_s.get(name)),
-            best.slots / width,
-            slowed,
-            not usable,
-        )
+        carried = self._carry(seen, chosen, mean_s, times)
+        found = _Served(facts, curves, curves[self._name], mean_s, carried, slowed, not usable)
+        self._served = found if curves is measured and not paced.is_known else None
+        return found
 
     def _of_these_requests(
         self, groups: Sequence[GroupObservation], curves: dict[str, Curve], shares: Mapping[float, float]
@@ -303,14 +345,14 @@ class Reference:
                 slots[name] = float(max(1, round(found)))
         return slots
 
-    def _capacities(
+    def _carry(
         self,
         groups: Sequence[GroupObservation],
         usable: Collection[str],
         mean_s: float,
         times: Mapping[str, tuple[float, float]],
-    ) -> tuple[GroupCapacity, ...]:
-        """Returns each group with the slots of one replica: those of before unless they have changed, because a size
+    ) -> tuple[float, ...]:
+        """Returns the slots of one replica of each group: those of before unless they have changed, because a size
         that is held must not jitter with them. ``mean_s``: of a request on a replica of the reference."""
         carried, found = self._carried, []
         for each in groups:
@@ -322,7 +364,7 @@ class Reference:
                     carried[name] = slots
                 else:
                     slots = known
-            found.append(GroupCapacity(each, slots if slots >= LEAST_SLOTS else 0.0))
+            found.append(slots if slots >= LEAST_SLOTS else 0.0)
         return tuple(found)
 
     def _best_of(self, groups: Sequence[GroupCapacity], load: float, slots: Mapping[str, float]) -> GroupCapacity:
@@ -420,6 +462,20 @@ def _curve(group: GroupObservation) -> Curve:
         if not (size <= LARGEST and QUICKEST_S <= seconds <= SLOWEST_S):
             return tuple([each for each in known if each[0] <= LARGEST and QUICKEST_S <= each[1] <= SLOWEST_S])
     return known
+
+
+def _facts(group: GroupObservation) -> tuple[object, ...]:
+    """Returns what a group's curve and the requests that its replica runs at a time are computed from."""
+    return (
+        group.accelerator,
+        group.services,
+        group.mu_ips,
+        group.limit,
+        group.mean_batch,
+        group.unloaded_s,
+        group.min_execution_s,
+        group.min_execution_occupancy,
+    )
 
 
 def _slots(group: GroupObservation, curve: Curve | None, limit: float, is_in_inferences: bool) -> float:
