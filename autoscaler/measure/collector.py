@@ -306,6 +306,7 @@ class Collector:
             return
         group = measured.group(accelerator)
         group.rates.restore(cells)
+        group.services = None
         if group.mean_batch is None and mean_batch is not None and 1.0 <= mean_batch <= PLAUSIBLE:
             group.mean_batch = mean_batch
 

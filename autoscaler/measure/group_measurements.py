@@ -88,6 +88,8 @@ class GroupMeasurements:
     figures: GroupFigures | None = None
     """Figures as last read, after the phase of the revision. None if they must be read again, as when a first rate has
     become known."""
+    services: tuple[tuple[float, float], ...] | None = None
+    """Those of ``rates``, beside what else is read each second; None if they must be read again."""
     app: AppFigures | None = None
     """Metrics of the group's model servers, if they are scraped."""
 

@@ -189,6 +189,7 @@ class RevisionMeasurements:
                 is_crowded=now - self.crowded_at <= CROWDED_FOR_S,
                 unanswered=unanswered,
             )
+            group.services = group.rates.kept_services
             if is_first:
                 group.figures = None
         if now >= source.executions_due or now < source.executions_due - EXECUTIONS_EVERY_S:

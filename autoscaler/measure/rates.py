@@ -310,7 +310,7 @@ class GroupRates:
         "_of_size",
         "_only",
         "_second",
-        "_services",
+        "kept_services",
         "_size",
         "_summed_at",
         "_unanswered",
@@ -328,8 +328,8 @@ class GroupRates:
         """Gathered work with many unanswered requests, by known cell, as in :meth:`_with_unanswered`."""
         self._limit = 0.0
         """Slots of a replica, in requests, as last reported; 0: none."""
-        self._services: tuple[tuple[float, float], ...] | None = None
-        """See :meth:`services`; None if they must be computed again."""
+        self.kept_services: tuple[tuple[float, float], ...] | None = None
+        """:meth:`services` as last computed; None if they must be computed again."""
         self._of_size: dict[int, _Below | None] = {}
         """Summaries by batch size in half octaves, as far as they were queried."""
 
@@ -430,7 +430,7 @@ class GroupRates:
         if second >= self._summed_at + SUMMARY_S or self._full is None:
             self._summed_at = second
             self._of_size.clear()
-            self._services = None
+            self.kept_services = None
             if len(self._cells) > 1:
                 self._forget_disproved()
         return is_first
@@ -466,15 +466,15 @@ class GroupRates:
         """Returns (inferences of a request, seconds that a replica at its limit needs for it), in rising order. Of
         replicas that were never full the limit is estimated: every slot serves as quickly as at the lowest occupancy,
         unless higher occupancy has shown otherwise."""
-        if self._services is None:
+        if self.kept_services is None:
             known = [(key, cell) for key, cell in self._cells.items() if cell.is_known]
             full = [(key, cell) for key, cell in known if key[1] == _FULL_KEY]
             if full:
                 found = {cell.batch: self._full_s(key, cell) for key, cell in full}
             else:
                 found = {cell.batch: cell.batch / self._estimated_ips(cell) for _, cell in known}
-            self._services = tuple(sorted(found.items()))
-        return self._services
+            self.kept_services = tuple(sorted(found.items()))
+        return self.kept_services
 
     def _full_s(self, key: _Key, full: _Cell) -> float:
         """Returns the seconds of a full replica for a request. Where its slots do not slow each other, those of all
@@ -536,7 +536,7 @@ class GroupRates:
                 (cell.size, cell.occupancy),
                 _Cell((*numbers[:3], min(cell.requests, TRUSTED_REQUESTS), *_UNKNOWN[4:])),
             )
-        self._full, self._of_size, self._only, self._services = None, {}, None, None
+        self._full, self._of_size, self._only, self.kept_services = None, {}, None, None
 
     def _at(self, batch: float | None) -> _Below | None:
         """Returns the summary of the nearest known batch size."""
