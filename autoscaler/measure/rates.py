@@ -423,8 +423,11 @@ class GroupRates:
     def _fold(self, now: float, second: int) -> bool:
         """Folds all cells, once a second."""
         is_first = False
-        for cell in self._cells.values() if self._only is None else (self._only,):
-            is_first |= cell.fold(now)
+        if self._only is not None:
+            is_first = self._only.fold(now)
+        else:
+            for cell in self._cells.values():
+                is_first |= cell.fold(now)
         if is_first:
             self._full = None
         if second >= self._summed_at + SUMMARY_S or self._full is None:
@@ -438,18 +441,24 @@ class GroupRates:
     def rate(self, batch: float | None) -> Rate | None:
         """Returns the rate of one replica for requests of about ``batch`` inferences; without ``batch`` as they last
         were. Returns None before anything was learnt."""
+        full_ips = self._full_ips(batch)
+        if full_ips is not None:
+            return Rate(full_ips, is_at_limit=True)
+        known = self._at(batch)
+        return None if known is None else Rate(known.mu_ips, is_at_limit=known.is_limit)
+
+    def _full_ips(self, batch: float | None) -> float | None:
+        """Returns the rate of a full replica; None if none was full."""
         full = self._full
         if full is None:
             full = [cell for (_, occupancy), cell in self._cells.items() if occupancy == _FULL_KEY and cell.is_known]
             full.sort(key=lambda cell: cell.batch)
             self._full = full
-        if full:
-            if len(full) == 1:
-                return Rate(full[0].mu_ips, is_at_limit=True)
-            latest = max(full, key=lambda cell: cell.used_at)
-            return Rate(latest.mu_ips if batch is None else _between(full, batch), is_at_limit=True)
-        known = self._at(batch)
-        return None if known is None else Rate(known.mu_ips, is_at_limit=known.is_limit)
+        if not full:
+            return None
+        if len(full) == 1:
+            return full[0].mu_ips
+        return max(full, key=lambda cell: cell.used_at).mu_ips if batch is None else _between(full, batch)
 
     def known(self, batch: float | None) -> tuple[float, bool, float, float | None, float] | None:
         """Returns the rate, whether it is the limit, :meth:`min_execution_s`, the expected rate at the limit where
@@ -457,10 +466,8 @@ class GroupRates:
         at = self._at(batch)
         if at is None:
             return None
-        if self._full is not None and not self._full:
-            return at
-        rate = self.rate(batch)
-        return None if rate is None else (rate.mu_ips, rate.is_at_limit, *at[2:])
+        full_ips = self._full_ips(batch)
+        return at if full_ips is None else (full_ips, True, *at[2:])
 
     def services(self) -> tuple[tuple[float, float], ...]:
         """Returns (inferences of a request, seconds that a replica at its limit needs for it), in rising order. Of
