@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from msgspec import UNSET, UnsetType, structs
+from msgspec import UNSET, structs
 
 from tidegate.autoscaler.measure.group_measurements import NO_MEANS, GroupFigures, GroupMeans, GroupMeasurements, Means
 from tidegate.autoscaler.measure.measurements import PHASES
@@ -111,11 +111,9 @@ def observed_group(
     mu_ips = bound if is_learnt else group.mu_ips
     if mu_ips is not None and not 0.0 < mu_ips <= PLAUSIBLE:
         mu_ips = None  # given from outside; observations are finite, else a recording could not hold them
-    services: tuple[tuple[float, float], ...] | UnsetType = UNSET
-    if is_by_size and kept is not None:
-        services = kept.services
-        if services is None:
-            services = kept.services = kept.rates.services()
+    services = UNSET if kept is None or not is_by_size else kept.services
+    if services is None and kept is not None:
+        services = kept.services = kept.rates.services()
     metrics = group.metrics
     if metrics:
         metrics = {name: value for name, value in metrics.items() if 0.0 <= value <= PLAUSIBLE}

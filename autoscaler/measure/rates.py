@@ -310,10 +310,10 @@ class GroupRates:
         "_of_size",
         "_only",
         "_second",
-        "kept_services",
         "_size",
         "_summed_at",
         "_unanswered",
+        "kept_services",
     )
 
     def __init__(self) -> None:

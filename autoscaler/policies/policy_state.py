@@ -5,8 +5,8 @@ recorded or restored. An object is ``{"Calm": {attribute: value, ...}}``. Values
 (``{"tuple": [...]}``, ``{"deque": [...]}`` or, with a bound, ``{"bounded": [most, [...]]}``,
 ``{"dict": [[key, value], ...]}``, ``{"float": "inf"}``); a bytearray is ``{"bytes": ...}``, compressed by zlib, in
 base64. A field of a struct that is unset is left out. The function that the policy decides for is
-``{"function": null}``: a recording has it in its header. Attributes that a class names in ``UNRECORDED`` follow from the
-others: they are left out, and None in what is restored.
+``{"function": null}``: a recording has it in its header. Attributes that a class names in ``UNRECORDED`` follow from
+the others: they are left out, and None in what is restored.
 """
 
 import math

@@ -1,7 +1,5 @@
 """The reasons of a decision of ``tide``. What nearly every decision has is worded when it is read."""
 
-from collections.abc import Sequence
-
 import msgspec
 
 from tidegate.autoscaler.decisions.reasons import figure, reason

@@ -139,16 +139,21 @@ class Arrivals:
         return f"<Arrivals {self.shares}>"
 
 
-_Facts = tuple[bool, Mapping[float, float], Mapping[str, float], list[tuple[object, ...]]]
-"""What capacities are computed from: whether the concurrency limit counts inferences, the shares of the batch sizes,
-the seconds to the first output by group, and what was measured of each group."""
+_Facts = tuple[bool, list[tuple[object, ...]]]
+"""Whether the concurrency limit counts inferences, and what was measured of each group."""
+_Asked = tuple[Mapping[float, float], Mapping[str, float]]
+"""The shares of the batch sizes, and the seconds to the first output by group."""
 
 
 class _Served(NamedTuple):
-    """What the groups serve, as computed from ``facts``."""
+    """What the groups serve, and what it was computed from."""
 
     facts: _Facts
-    curves: Mapping[str, Curve]
+    asked: _Asked
+    measured: dict[str, Curve]
+    """Curves by group."""
+    curves: dict[str, Curve]
+    """Those of the requests that come now; the same object where they need what was measured."""
     curve: Curve
     """Of the reference group."""
     mean_s: float
@@ -188,7 +193,7 @@ class Reference:
         """Slots of one replica by group."""
         self._service: Service | None = None
         self._served: _Served | None = None
-        """As last computed, while another reading of the same facts would change nothing."""
+        """As last computed, without a pace."""
 
     @property
     def name(self) -> str | None:
@@ -218,15 +223,17 @@ class Reference:
         the SLA's time per output token."""
         seen, shares = observation.groups, shares or {1.0: 1.0}
         first_s = _first_s(observation)
-        facts = is_in_inferences, shares, first_s, [_facts(each) for each in seen]
-        served = self._served
-        if served is None or per_token_s is not None or facts != served.facts:
-            paced = UNPACED if per_token_s is None else Paced(observation.tokens, per_token_s)
-            served = self._serve(seen, facts, paced)
+        facts, asked = (is_in_inferences, [_facts(each) for each in seen]), (shares, first_s)
+        paced = UNPACED if per_token_s is None else Paced(observation.tokens, per_token_s)
+        served = None if paced.is_known or self._served is None or self._served.facts != facts else self._served
+        if served is not None and served.curves is served.measured and served.asked == asked:
+            # The same would be found again.
+            if len(served.curves) > 1 or self._factors:
+                self._leading(seen, served.curves)
+        else:
+            served = self._serve(seen, facts, asked, paced, served)
             if served is None:
                 return None
-        elif len(served.curves) > 1 or self._factors:
-            self._leading(seen, served.curves)
         groups = tuple(map(GroupCapacity, seen, served.slots))
         useful = [each for each in groups if each.slots]
         if not useful:
@@ -246,21 +253,27 @@ class Reference:
             served.is_infeasible,
         )
 
-    def _serve(self, seen: Sequence[GroupObservation], facts: _Facts, paced: Paced) -> _Served | None:
-        """Returns what the groups serve; None while no service rate is known. Without a factor or a pace it is kept:
-        the same facts would lead to it again."""
-        is_in_inferences, shares, first_s, _ = facts
-        measured = curves = {each.accelerator: curve for each in seen if (curve := _curve(each))}
-        if not curves:
-            self._served = None
-            return None
+    def _serve(
+        self, seen: Sequence[GroupObservation], facts: _Facts, asked: _Asked, paced: Paced, before: _Served | None
+    ) -> _Served | None:
+        """Returns what the groups serve; None while no service rate is known. ``before``: as last computed, if of the
+        same facts."""
+        (is_in_inferences, _), (shares, first_s) = facts, asked
+        self._served, slots = None, self._slots
+        if before is None:
+            curves = {each.accelerator: curve for each in seen if (curve := _curve(each))}
+            if not curves:
+                return None
+            self._widths(seen, curves, is_in_inferences, paced)
+        else:
+            curves = before.measured
         if self._name not in curves:
             self._name = min(
                 (each for each in seen if each.accelerator in curves),
                 key=lambda each: (each.price_per_hour or UNPRICED) * at(curves[each.accelerator], 1.0),
             ).accelerator
-        slots = self._widths(seen, curves, is_in_inferences, paced)
         slowed = _slow_down(seen, curves, slots, paced, shares) if paced.is_known else ()
+        measured = curves
         if len(curves) > 1 or self._factors:
             curves = self._of_these_requests(seen, curves, shares)
         times = dict(zip(curves, _times(tuple(curves.values()), tuple(shares.items())), strict=True))
@@ -274,8 +287,9 @@ class Reference:
         chosen = usable or {min(alone_s, key=lambda name: (alone_s[name], name))}
         mean_s = times[self._name][0]
         carried = self._carry(seen, chosen, mean_s, times)
-        found = _Served(facts, curves, curves[self._name], mean_s, carried, slowed, not usable)
-        self._served = found if curves is measured and not paced.is_known else None
+        found = _Served(facts, asked, measured, curves, curves[self._name], mean_s, carried, slowed, not usable)
+        if not paced.is_known:
+            self._served = found
         return found
 
     def _of_these_requests(
@@ -331,8 +345,8 @@ class Reference:
 
     def _widths(
         self, groups: Sequence[GroupObservation], curves: Mapping[str, Curve], is_in_inferences: bool, paced: Paced
-    ) -> dict[str, float]:
-        """Returns the requests that a replica of each group runs at a time: as before unless clearly another number."""
+    ) -> None:
+        """Reads the requests that a replica of each group runs at a time: as before unless clearly another number."""
         slots, is_paced = self._slots, paced.is_known
         for each in groups:
             name, found = each.accelerator, float(each.limit or 1)
@@ -343,7 +357,6 @@ class Reference:
             known = slots.get(name)
             if known is None or abs(found - known) > CLEARLY_WIDER:
                 slots[name] = float(max(1, round(found)))
-        return slots
 
     def _carry(
         self,

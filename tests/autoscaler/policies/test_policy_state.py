@@ -88,6 +88,24 @@ def test_a_recording_keeps_the_names_that_it_was_made_with() -> None:
     assert snapshot(ScaleInTimer(), function(), (ScaleInTimer,)).keys() == {"Calm"}
 
 
+class Kept:
+    """``double`` follows from ``value``."""
+
+    __slots__ = ("double", "value")
+    UNRECORDED = ("double",)
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+        self.double: int | None = 2 * value
+
+
+def test_what_follows_from_the_rest_is_not_recorded_and_not_known_in_the_copy() -> None:
+    plain = snapshot(Kept(3), function(), (Kept,))
+    assert plain == {"Kept": {"value": 3}}
+    copy = restored(plain, function(), (Kept,))
+    assert (copy.value, copy.double) == (3, None)
+
+
 def test_nothing_but_the_named_classes_is_written_or_made() -> None:
     spec = function()
     with pytest.raises(StateError, match="ScaleInTimer is not among"):

@@ -1,6 +1,8 @@
 """The work of requests, and the capacity of groups in slots of a reference group."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from tidegate.autoscaler.measure.observation import (
@@ -243,6 +245,26 @@ def test_slots_are_relative_to_the_group_of_best_value() -> None:
     assert [each.slots for each in found.groups] == pytest.approx([0.4, 1.0, 0.0])
     assert found.work(1.0) == pytest.approx(0.04)
     assert found.service.mean_s == pytest.approx(0.04)
+
+
+@given(st.lists(st.lists(st.sampled_from(range(8)), max_size=2), min_size=2, max_size=12))
+def test_what_is_kept_from_second_to_second_is_what_would_be_found_again(changes: list[list[int]]) -> None:
+    """In most seconds little changes: each one turns some of eight switches."""
+    reference, afresh, is_on = Reference(0.3), Reference(0.3), [False] * 8
+    for second, turned in enumerate(changes):
+        for switch in turned:
+            is_on[switch] = not is_on[switch]
+        t4 = structs.replace(
+            T4, services=V100.services if is_on[0] else T4.services, limit=4 if is_on[1] else 1, rps=40.0,
+            execution_s=0.1, mean_batch=4.0 if is_on[2] else 1.0, min_execution_s=0.05 if is_on[3] else None,
+            min_execution_occupancy=1.5 if is_on[4] else None, concurrency=1.0 + second, busy=1.0,
+        )  # fmt: skip
+        others = (V100, structs.replace(UNKNOWN, mu_ips=30.0 if is_on[5] else None))
+        shares = {1.0: 0.5, 4.0: 0.5} if is_on[6] else {1.0: 1.0}
+        known = seen(t4, *others[: 1 if is_on[7] else 2])
+        afresh.resume(afresh.name)  # It keeps nothing.
+        found = [each.read(known, shares, is_on[2], 3.0) for each in (reference, afresh)]
+        assert found[0] == found[1]
 
 
 def test_a_small_load_is_for_the_group_whose_one_replica_is_cheapest() -> None:
