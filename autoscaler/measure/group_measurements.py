@@ -104,6 +104,10 @@ class GroupMeasurements:
         self.sampled = (oldest, present_s)
         return before is not None and not before[1] / UNEVEN <= present_s <= before[1] * UNEVEN
 
+    def read_services(self) -> tuple[tuple[float, float], ...]:
+        self.services = self.rates.services()
+        return self.services
+
     def read(self, now: float, q: float, slo_s: float) -> GroupFigures:
         mean_batch = execution_s = queue_s = mu_ips = min_execution_s = expected_ips = occupancy = None
         requests, inferences, executing_s, queueing_s = self.work.read(now)

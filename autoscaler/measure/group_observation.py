@@ -111,9 +111,6 @@ def observed_group(
     mu_ips = bound if is_learnt else group.mu_ips
     if mu_ips is not None and not 0.0 < mu_ips <= PLAUSIBLE:
         mu_ips = None  # given from outside; observations are finite, else a recording could not hold them
-    services = UNSET if kept is None or not is_by_size else kept.services
-    if services is None and kept is not None:
-        services = kept.services = kept.rates.services()
     metrics = group.metrics
     if metrics:
         metrics = {name: value for name, value in metrics.items() if 0.0 <= value <= PLAUSIBLE}
@@ -147,7 +144,7 @@ def observed_group(
         metrics,
         min_execution_occupancy,
         group.one_s,
-        services,
+        UNSET if kept is None or not is_by_size else kept.services or kept.read_services(),
     )
     return found if not apps or kept is None or kept.app is None else _with_apps(found, kept, apps, now)
 
