@@ -228,10 +228,15 @@ def delete(context: str, namespace: str | None, names: list[str], *, json: bool)
 def logs(
     context: str, namespace: str | None, name: str, *, tail: int, replica: str | None, source: str, json: bool
 ) -> None:
-    """Prints the last lines of a function's Pods. One that has none to read says why."""
+    """Prints the last lines of a function's Pods. One that has none to read says why; if that is so of each, the exit
+    code is 1."""
+    from tidegate.records.codec import encode
+
     clean = escaped if sys.stdout.isatty() else str
+    faults = 0
 
     async def run(cluster: Cluster) -> list[dict[str, str]]:
+        nonlocal faults
         await cluster.get(name)
         pods = [each["metadata"]["name"] for each in await cluster.pods(name)]
         if replica is not None and replica not in pods:
@@ -244,16 +249,22 @@ def logs(
                     lines = await cluster.log(pod, container, tail)
                 except ClusterError as error:
                     say(f"{pod}: {container}: {error}")
+                    faults += 1
                     continue
                 found += [{"replica": pod, "source": container, "line": line} for line in lines]
         return found
 
-    for line in with_cluster(context, namespace, run):
+    lines = with_cluster(context, namespace, run)
+    for line in lines:
         if json:
-            print_json(line)
+            print(clean(encode(line).decode()))
         else:
             place = line["replica"] if source != "all" else f"{line['replica']} {line['source']}"
             print(clean(f"{place} | {line['line']}"))
+    if faults and not lines:
+        raise typer.Exit(EXIT_FAILED)
+    if not lines and tail:
+        say(f"{name} has no line to read (--source {source})")
 
 
 def follow(context: str, namespace: str | None, name: str, *, replica: str | None, source: str) -> InvalidInputError:
