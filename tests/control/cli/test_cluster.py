@@ -109,7 +109,7 @@ class Pods:
     async def get(self, name: str) -> dict[str, Any]:
         return {"metadata": {"name": name}}
 
-    async def pods(self, name: str) -> list[dict[str, Any]]:
+    async def pods(self, each: dict[str, Any]) -> list[dict[str, Any]]:
         return [{"metadata": {"name": each}} for each in self._lines]
 
     async def log(self, pod: str, container: str, tail: int) -> list[str]:
@@ -145,3 +145,42 @@ def test_logs_are_a_line_each_and_an_error_where_nothing_could_be_read(
     done = CliRunner().invoke(app, ["logs", "echo", "--context", "here", "--json"])
     assert (done.exit_code, said in done.stderr) == (code, True), done.stderr
     assert done.stdout.splitlines() == [output % each for each in lines.get("a") or ()]
+
+
+class Applied:
+    """A cluster with a pipeline ``line`` over ``first`` and ``second``, and a function ``other``."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    async def all(self) -> list[dict[str, Any]]:
+        stages = {"stages": [{"function": "first"}, {"function": "second"}]}
+        specs = {"first": {}, "second": {}, "other": {}, "line": stages}
+        return [{"metadata": {"name": name}, "spec": spec} for name, spec in specs.items()]
+
+    async def delete(self, each: dict[str, Any]) -> None:
+        self.deleted.append(each["metadata"]["name"])
+
+
+@pytest.mark.parametrize(
+    ("names", "deleted"),
+    [
+        (("other", "first", "second"), None),
+        (("other",), ["other"]),
+        (("first", "line"), ["line", "first"]),
+    ],
+)
+def test_a_stage_is_deleted_with_its_pipeline_and_after_it(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], deleted: list[str] | None
+) -> None:
+    there = Applied()
+
+    def run(context: str, namespace: str | None, do: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+        return asyncio.run(do(there))
+
+    monkeypatch.setattr(commands, "with_cluster", run)
+    done = CliRunner().invoke(app, ["delete", *names, "--context", "here"])
+    assert (done.exit_code, there.deleted) == ((2, []) if deleted is None else (0, deleted)), done.stderr
+    if deleted is None:
+        assert "NAME: got first; allowed: no stage of a pipeline; delete line too" in done.stderr
+        assert "NAME: got second; allowed: no stage of a pipeline; delete line too" in done.stderr
