@@ -58,7 +58,8 @@ Ready = Callable[["Addresses"], None]
 class Addresses:
     """The addresses on which the deployment answers."""
 
-    gateway: str
+    gateway: str | None
+    """Base URL; None without workers here."""
     api: str
     state: Path
 
@@ -236,7 +237,9 @@ class ControlProcess:
             await state.owner.release()
 
     def _report_ready(self, deployment: "Deployment", ready: Ready, owner: TaskOwner) -> None:
-        api, gateway = deployment.api, deployment.gateway
+        api = deployment.api
+        # Without workers here gateways come and go: who asks for one is told of one that is there.
+        gateway = None if self._settings.gateway.workers == 0 else deployment.gateway
         self._lock.describe(
             Holder(
                 pid=os.getpid(),

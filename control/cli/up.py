@@ -40,6 +40,8 @@ FLAGS = tuple(
     for row in SETTINGS
 )
 DEFAULT_CONFIG = Path("tidegate.toml")
+REMOTE = "of remote gateways"
+"""Said of the gateway's address where no workers are here."""
 START_S = 60.0
 """Seconds that a detached control process has to answer."""
 DOWN_S = 120.0
@@ -76,7 +78,7 @@ def up(
                 )
                 sys.stdout.flush()
             else:
-                say(f"gateway {addresses.gateway}   api {addresses.api}   state {addresses.state}")
+                say(f"gateway {addresses.gateway or REMOTE}   api {addresses.api}   state {addresses.state}")
                 say("deploy a function: tidegate deploy FILE    console: tidegate open    stop: Ctrl-C")
 
         file = (config or DEFAULT_CONFIG).absolute()
@@ -245,7 +247,7 @@ def _detach(directory: "StateDirectory", json: bool) -> None:
         if json:
             print_json({"gateway": holder.gateway, "api": holder.api, "state_directory": str(directory.root)})
         else:
-            say(f"gateway {holder.gateway}   api {holder.api}   state {directory.root}   log {log}")
+            say(f"gateway {holder.gateway or REMOTE}   api {holder.api}   state {directory.root}   log {log}")
         return
     lines = log.read_bytes()[began:].decode(errors="replace").splitlines()[-5:]
     fail("\n".join(["the control process did not start; last lines of its log:", *lines]))

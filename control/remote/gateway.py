@@ -22,6 +22,7 @@ from tidegate.aio.admin.endpoint import EndpointServer, Request, Response, Strea
 from tidegate.aio.loop.run import loop_factory
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import LiveClock
+from tidegate.control.metrics.discovery import EVERY_HOST
 from tidegate.control.remote.records import RemoteState, RemoteWorker, fingerprint
 from tidegate.control.state.directory import StateDirectory, usable, write_atomically
 from tidegate.control.state.notices import Faults
@@ -290,11 +291,10 @@ class RemoteGateway:
         versions = self._gateways.versions() if self._has_started else ()
         epoch, number = min(versions, default=(0, 0))
         port = "" if self._endpoint is None else self._endpoint.address.rpartition(":")[2]
-        host = f"[{self._place.host}]" if ":" in self._place.host else self._place.host
         return RemoteState(
             gateway=self._place.name,
-            address=f"{host}:{port}",
-            front=self.address,
+            address=f"{_bracketed(self._place.host)}:{port}",
+            front=reached(self.address, self._place.host),
             epoch=epoch,
             number=number,
             workers=tuple(
@@ -414,6 +414,17 @@ async def _live(
         environ=environ,
     )
     await gateway.live()
+
+
+def reached(address: str, host: str) -> str:
+    """Returns HOST:PORT at which others reach a listener on ``address``. ``host``: of this machine, in the place of
+    0.0.0.0 and [::]."""
+    listens, _, port = address.rpartition(":")
+    return f"{_bracketed(host)}:{port}" if listens in EVERY_HOST else address
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 class AdminListenError(TidegateError):

@@ -65,6 +65,7 @@ class Holder:
     api: str | None = None
     """``http://127.0.0.1:8081``; None while it starts."""
     gateway: str | None = None
+    """Base URL; None while it starts, and without workers here: :attr:`api` has that of a remote gateway then."""
     certificate: str | None = None
     """File with the gateway's certificate; None without TLS."""
 

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -94,3 +95,16 @@ def test_one_that_does_not_come_is_not_awaited_for_ever(tmp_path: Path, monkeypa
 def test_an_error_is_said_in_its_own_words(body: bytes, words: str) -> None:
     error = InvokeError(404, body)
     assert (str(error), error.body) == (words, body)
+
+
+def test_without_workers_here_the_gateway_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = StateDirectory(tmp_path)
+    state.prepare()
+    lock = state.lock()
+    assert state.token
+    lock.describe(Holder(pid=os.getpid(), since=SINCE, epoch=1, api="http://127.0.0.1:9"))
+    told = SimpleNamespace(gateway="http://10.0.0.7:8080", certificate=None)
+    monkeypatch.setattr(Tidegate, "status", lambda self: told)
+    with Tidegate.local(tmp_path) as tidegate:
+        assert tidegate.gateway == "http://10.0.0.7:8080"
+    lock.release()

@@ -12,7 +12,7 @@ import yaml
 
 from tests.support.deadline import Patience
 from tests.support.live.certificates import make_certificate
-from tests.support.live.cluster import CHART, path_of
+from tests.support.live.cluster import CHART, Node, path_of
 from tests.support.live.control_plane import ControlPlane
 from tests.support.live.helm import helm, set_flags
 from tidegate.deploy.kubernetes.resources.chart import render
@@ -250,3 +250,53 @@ def test_an_upgrade_keeps_what_the_webhook_has_written_and_an_uninstallation_lea
         roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles/tidegate-webhook"
         while any(client.get(path).status_code == 200 for path in (configuration, secret, roles)):
             assert not patience.is_over, "the webhook stays"
+
+
+@pytest.mark.needs(tool="cluster")
+def test_helm_takes_over_what_kubectl_has_applied_and_the_pod_stays(
+    plane: ControlPlane, node: Node, tmp_path: Path
+) -> None:
+    space, config = "taken", {"home": tmp_path, "kubeconfig": plane.kubeconfig}
+    install = ("install", "tidegate", str(CHART), "-n", space)
+    (tmp_path / "volume").mkdir()
+    volume = {
+        "capacity": {"storage": "4Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": str(tmp_path / "volume")},
+        "claimRef": {"namespace": space, "name": "tidegate"},
+    }
+    made = objects("\n---\n".join(text for name, text in render(CHART, space).items() if name.endswith(".yaml")))
+    with plane.client() as client:
+        assert client.post("/api/v1/namespaces", json={"metadata": {"name": space}}).status_code == 201
+        body = {"metadata": {"name": space}, "spec": volume}
+        assert client.post("/api/v1/persistentvolumes", json=body).status_code == 201
+        apply = {"content-type": "application/apply-patch+yaml"}
+        query = {"fieldManager": "kubectl", "force": "true"}
+        for each in made:  # As kubectl apply --server-side does.
+            path = path_of(each, None if each["kind"] in CLUSTERS else space)
+            reply = client.patch(path, json=each, headers=apply, params=query)
+            assert reply.status_code in (200, 201), reply.text
+        pods = f"/api/v1/namespaces/{space}/pods"
+        patience = Patience(90.0)
+        while not is_available(client, space):
+            assert not patience.is_over, f"{node.faults}: {client.get(pods).text}"
+        before = [each["metadata"]["uid"] for each in client.get(pods).json()["items"]]
+        text = helm(*install, **config, code=1)
+        assert "exists and cannot be imported into the current release" in text
+        helm(*install, "--take-ownership", **config)  # type: ignore[arg-type]
+        helm("upgrade", "tidegate", str(CHART), "-n", space, "--reuse-values", **config)  # type: ignore[arg-type]
+        assert is_available(client, space)
+        assert [each["metadata"]["uid"] for each in client.get(pods).json()["items"]] == before
+        assert node.faults == []
+        helm("uninstall", "tidegate", "-n", space, **config)  # type: ignore[arg-type]
+        for each in made:
+            if each["kind"] == "CustomResourceDefinition":
+                client.delete(path_of(each))
+        while client.get(pods).json()["items"]:
+            assert not patience.is_over, "the Pod ends with the release"
+
+
+def is_available(client: httpx.Client, space: str) -> bool:
+    """Whether the control process's Pod is ready."""
+    found = client.get(f"/apis/apps/v1/namespaces/{space}/deployments/tidegate").json()
+    return bool(found["status"].get("availableReplicas"))

@@ -117,6 +117,21 @@ def test_a_manifest_is_deployed_shown_and_deleted(commands: Commands, node: Node
     live.until(lambda: not node.pods, 30.0, "no Pod")
 
 
+def test_a_pipeline_is_shown_with_the_pods_of_its_stages_and_deleted_with_them(commands: Commands, node: Node) -> None:
+    live = commands.live
+    live.up(as_program=True)
+    pipeline = "---\napiVersion: tidegate.dev/v1alpha1\nkind: Pipeline\nmetadata: {name: line}\n"
+    text = f"{FUNCTION.replace('HANDLER', live.handler())}{pipeline}spec: {{stages: [{{function: echo}}]}}\n"
+    done = commands.run("deploy", "-", text=text)
+    assert "line is revision line-00001" in done.stdout
+    shown = json.loads(commands.run("status", "line", "--json").stdout)
+    assert shown["function"]["status"]["url"] in done.stdout.splitlines()
+    assert [each["metadata"]["name"] for each in shown["pods"]] == node.pods
+    assert "allowed: no stage of a pipeline; delete line too" in commands.run("delete", "echo", code=2).stderr
+    commands.run("delete", "echo", "line")
+    live.until(lambda: not node.pods, 30.0, "no Pod")
+
+
 def see_its_manifest(commands: Commands, manifest: str) -> None:
     """``get``, ``describe`` and ``diff`` of a function that is applied."""
     assert "echo" in commands.run("get", "echo").stdout

@@ -467,6 +467,14 @@ def test_one_quota_holds_over_three_gateways(world: World) -> None:
     world.place.cli("delete", "echo")
 
 
+def test_commands_reach_a_function_through_a_remote_gateway(world: World) -> None:
+    world.deploy(min_scale=1)
+    assert world.place.status()["gateway"] in [each.url for each in world.gateways]
+    said = world.place.cli("invoke", "echo", "--path", "/", code=1).stderr
+    assert "status 501, wait;dur=" in said, "the model server has no POST"
+    world.place.cli("delete", "echo")
+
+
 def test_peers_without_the_token_get_nothing_and_two_of_one_name_are_a_fault(world: World) -> None:
     second = RemoteGateway(world.place, "edge0", world.redis.port)
     second.state = StateDirectory(world.place.folder / "second")

@@ -135,10 +135,11 @@ class Cluster:
             raise InvalidInputError("arguments", [Fault("NAME", name, allowed)])
         return found[name]
 
-    async def pods(self, name: str) -> list[Object]:
-        """Returns the Pods of a function's replicas."""
+    async def pods(self, each: Object) -> list[Object]:
+        """Returns the Pods of an object's replicas: of a pipeline those of its stages."""
+        names = stages_of(each) or [each["metadata"]["name"]]
         path = f"/api/v1/namespaces/{self.namespace}/pods"
-        listed = await self._api.get(path, labelSelector=f"{FUNCTION}={label(name)}")
+        listed = await self._api.get(path, labelSelector=f"{FUNCTION} in ({','.join(map(label, names))})")
         return list(listed["items"])
 
     async def delete(self, each: Object) -> None:
@@ -149,6 +150,11 @@ class Cluster:
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
         text = await self._api.text(path, container=container, tailLines=str(tail))
         return text.splitlines()
+
+
+def stages_of(each: Object) -> list[str]:
+    """Returns the functions that are stages of an object; none if it is no pipeline."""
+    return [stage["function"] for stage in each["spec"].get("stages", [])]
 
 
 def condition(each: Object, kind: str) -> Object:

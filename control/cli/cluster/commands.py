@@ -11,6 +11,7 @@ from tidegate.control.cli.cluster.client import (
     CONTAINERS,
     Cluster,
     condition,
+    stages_of,
     with_cluster,
 )
 from tidegate.control.cli.cluster.elsewhere import kubectl
@@ -176,7 +177,8 @@ def show(context: str, namespace: str | None, name: str | None, *, json: bool) -
         return
 
     async def run(cluster: Cluster) -> tuple[Object, list[Object]]:
-        return await cluster.get(name), await cluster.pods(name)
+        found = await cluster.get(name)
+        return found, await cluster.pods(found)
 
     found, pods = with_cluster(context, namespace, run)
     if json:
@@ -206,7 +208,7 @@ def print_function(found: Object, pods: list[Object]) -> None:
 
 
 def delete(context: str, namespace: str | None, names: list[str], *, json: bool) -> None:
-    """Deletes objects; with an unknown name none is deleted."""
+    """Deletes objects; with an unknown name, or a function that a pipeline needs, none is deleted."""
 
     async def run(cluster: Cluster) -> list[str]:
         there = {each["metadata"]["name"]: each for each in await cluster.all()}
@@ -214,7 +216,14 @@ def delete(context: str, namespace: str | None, names: list[str], *, json: bool)
         if unknown := [name for name in wanted if name not in there]:
             allowed = f"applied functions: {', '.join(sorted(there)) or 'there is none'}"
             raise InvalidInputError("delete", [Fault("NAME", name, allowed) for name in unknown])
-        for name in wanted:
+        users = {name: stages_of(each) for name, each in there.items() if name not in wanted}
+        if faults := [
+            Fault("NAME", name, f"no stage of a pipeline; delete {', '.join(found)} too")
+            for name in wanted
+            if (found := [user for user, stages in users.items() if name in stages])
+        ]:
+            raise InvalidInputError("delete", faults)
+        for name in sorted(wanted, key=lambda name: not stages_of(there[name])):  # Pipelines first.
             await cluster.delete(there[name])
             if not json:
                 say(f"deleted {name}")
@@ -228,12 +237,16 @@ def delete(context: str, namespace: str | None, names: list[str], *, json: bool)
 def logs(
     context: str, namespace: str | None, name: str, *, tail: int, replica: str | None, source: str, json: bool
 ) -> None:
-    """Prints the last lines of a function's Pods. One that has none to read says why."""
+    """Prints the last lines of a function's Pods, of a pipeline those of its stages. One that has none to read says
+    why; if that is so of each, the exit code is 1."""
+    from tidegate.records.codec import encode
+
     clean = escaped if sys.stdout.isatty() else str
+    faults = 0
 
     async def run(cluster: Cluster) -> list[dict[str, str]]:
-        await cluster.get(name)
-        pods = [each["metadata"]["name"] for each in await cluster.pods(name)]
+        nonlocal faults
+        pods = [each["metadata"]["name"] for each in await cluster.pods(await cluster.get(name))]
         if replica is not None and replica not in pods:
             allowed = ", ".join(pods) or "none is there"
             raise InvalidInputError("logs", [Fault("--replica", replica, allowed)])
@@ -244,16 +257,22 @@ def logs(
                     lines = await cluster.log(pod, container, tail)
                 except ClusterError as error:
                     say(f"{pod}: {container}: {error}")
+                    faults += 1
                     continue
                 found += [{"replica": pod, "source": container, "line": line} for line in lines]
         return found
 
-    for line in with_cluster(context, namespace, run):
+    lines = with_cluster(context, namespace, run)
+    for line in lines:
         if json:
-            print_json(line)
+            print(clean(encode(line).decode()))
         else:
             place = line["replica"] if source != "all" else f"{line['replica']} {line['source']}"
             print(clean(f"{place} | {line['line']}"))
+    if faults and not lines:
+        raise typer.Exit(EXIT_FAILED)
+    if not lines and tail:
+        say(f"{name} has no line to read (--source {source})")
 
 
 def follow(context: str, namespace: str | None, name: str, *, replica: str | None, source: str) -> InvalidInputError:

@@ -33,7 +33,8 @@ def describe(context: str, namespace: str | None, name: str, *, json: bool) -> N
     """Shows a function with its conditions, Pods and manifest."""
 
     async def run(cluster: Cluster) -> tuple[Object, list[Object]]:
-        return await cluster.get(name), await cluster.pods(name)
+        found = await cluster.get(name)
+        return found, await cluster.pods(found)
 
     found, pods = with_cluster(context, namespace, run)
     manifest = manifest_of(found)

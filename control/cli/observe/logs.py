@@ -47,7 +47,7 @@ def logs(
                 place = line["replica"] if source != "all" else f"{line['replica']} {line['source']}"
                 print(clean(f"{place} | {line['line']}"), flush=follow)
     if is_silent and tail:
-        say(f"no line is kept of {name} (--source {source})")
+        say(f"no line is kept of {name} (--source {source}); what Pods print is in `kubectl logs`")
 
 
 def register(app: typer.Typer) -> None:

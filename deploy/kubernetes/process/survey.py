@@ -33,7 +33,9 @@ RIGHTS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
 ACCOUNT: Final = "tidegate"
 """Account of the control process, as the chart names it."""
 ENFORCE, RESTRICTED = "pod-security.kubernetes.io/enforce", "restricted"
-_INSTALL: Final = "kubectl apply --server-side -f deploy/kubernetes/chart/resources"
+_INSTALL: Final = (
+    "the chart installs them; without Helm: kubectl apply --server-side -f deploy/kubernetes/chart/resources"
+)
 _CORE: Final = Accelerator(name="cpu-1core", kind=AcceleratorKind.CPU, count=1, memory_bytes=1 << 30, cores=1)
 
 
@@ -99,7 +101,7 @@ async def _resources(api: KubernetesApi) -> tuple[Answer, str]:
     missing = [name for name in ("functions", "pipelines") if name not in there]
     if missing:
         without = "neither kubectl nor a command with --context deploys"
-        return Answer.LACKS, f"no {' and '.join(missing)} of {API_VERSION}: {without} (install them: {_INSTALL})"
+        return Answer.LACKS, f"no {' and '.join(missing)} of {API_VERSION}: {without} ({_INSTALL})"
     return Answer.HAS, f"Function and Pipeline of {API_VERSION}"
 
 
@@ -111,6 +113,11 @@ async def _policies(api: KubernetesApi) -> tuple[Answer, str]:
         plural = "validatingadmissionpolicybindings" if kind.endswith("Binding") else "validatingadmissionpolicies"
         if await found_object(api, f"/apis/{each['apiVersion']}/{plural}/{name}") is None:
             missing.setdefault(name, []).append(kind)
+    if missing and sum(map(len, missing.values())) == len(wanted):
+        return (
+            Answer.LACKS_LITTLE,
+            f"none of the admission of manifests and replicas: the API server refuses less ({_INSTALL})",
+        )
     if missing:
         named = [f"{kinds[0]} {name}{' with its binding' * (len(kinds) > 1)}" for name, kinds in missing.items()]
         return Answer.LACKS_LITTLE, f"no {', '.join(named)}: the API server refuses less ({_INSTALL})"
@@ -137,7 +144,8 @@ async def _account(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
 async def _pod_security(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
     found = await found_object(api, f"/api/v1/namespaces/{namespace}")
     if found is None:
-        return Answer.LACKS, f"there is no namespace {namespace}"
+        how = f"helm install --create-namespace, or kubectl create namespace {namespace}"
+        return Answer.LACKS, f"there is no namespace {namespace} ({how})"
     level = found["metadata"].get("labels", {}).get(ENFORCE)
     if level == RESTRICTED:
         return Answer.HAS, f"namespace {namespace} takes {RESTRICTED} Pods alone"

@@ -30,6 +30,14 @@ GROUP, _, VERSION = API_VERSION.partition("/")
 Object = dict[str, Any]
 
 _COUNT: Final = {"type": "integer", "format": "int32", "minimum": 0}
+_REVISION: Final = {
+    "type": "string",
+    "maxLength": 63,
+    "description": "The revision that was made of this spec.",
+}
+_URL: Final = {"type": "string", "maxLength": 512}
+_REVISION_COLUMN: Final = {"name": "Revision", "type": "string", "jsonPath": ".status.revision"}
+_URL_COLUMN: Final = {"name": "URL", "type": "string", "jsonPath": ".status.url"}
 _AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 _READY: Final = {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'}
 _REASON: Final = {
@@ -127,17 +135,17 @@ def _conditions() -> Schema:
 
 def _function() -> Object:
     status = {
-        "revision": {"type": "string", "maxLength": 63, "description": "The revision that was made of this spec."},
+        "revision": _REVISION,
         "replicas": _COUNT | {"description": "Replicas wanted, over all groups."},
         "readyReplicas": _COUNT,
-        "url": {"type": "string", "maxLength": 512},
+        "url": _URL,
     }
     columns: list[Object] = [
         _READY,
-        {"name": "Revision", "type": "string", "jsonPath": ".status.revision"},
+        _REVISION_COLUMN,
         {"name": "Wanted", "type": "integer", "jsonPath": ".status.replicas"},
         {"name": "Replicas", "type": "integer", "jsonPath": ".status.readyReplicas"},
-        {"name": "URL", "type": "string", "jsonPath": ".status.url"},
+        _URL_COLUMN,
         _REASON,
         _AGE,
     ]
@@ -146,8 +154,10 @@ def _function() -> Object:
 
 
 def _pipeline() -> Object:
-    schema = _root(pipeline_spec(), {}, "Functions that a request runs through.", 63)
-    return _definition("Pipeline", ["pl"], schema, [_READY, _REASON, _AGE], {"status": {}})
+    status = {"revision": _REVISION, "url": _URL}
+    schema = _root(pipeline_spec(), status, "Functions that a request runs through.", 63)
+    columns: list[Object] = [_READY, _REVISION_COLUMN, _URL_COLUMN, _REASON, _AGE]
+    return _definition("Pipeline", ["pl"], schema, columns, {"status": {}})
 
 
 def _revision() -> Object:

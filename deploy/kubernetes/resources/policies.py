@@ -16,7 +16,7 @@ def policy(name: str, spec: Object, bound: Object | None = None) -> tuple[Object
             "apiVersion": _API,
             "kind": "ValidatingAdmissionPolicy",
             "metadata": metadata,
-            "spec": {"failurePolicy": "Fail", **spec},
+            "spec": {"failurePolicy": "Fail", **spec, "matchConstraints": _stated(spec["matchConstraints"])},
         },
         {
             "apiVersion": _API,
@@ -25,3 +25,11 @@ def policy(name: str, spec: Object, bound: Object | None = None) -> tuple[Object
             "spec": binding,
         },
     )
+
+
+def _stated(constraints: Object) -> Object:
+    """Returns constraints with the defaults of the API server stated. To server-side apply they are one value, so that
+    a manager that applies them without a default conflicts with another one that has applied the same."""
+    rules = [{**each, "scope": "*"} for each in constraints["resourceRules"]]
+    defaults: Object = {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}}
+    return {**defaults, **constraints, "resourceRules": rules}

@@ -106,9 +106,10 @@ def new_status(resource: Mapping[str, Any], digest: str, state: ResourceState, n
         "observedManifest": digest,
         "conditions": conditions,
     }
-    if resource["kind"] == "Function":
-        figures = {"revision": state.revision, "replicas": state.wanted, "readyReplicas": state.ready, "url": state.url}
-        # A merge patch keeps what it does not name: a figure that is not known any more is taken away by name.
-        status |= {key: figure for key, figure in figures.items() if figure is not None or key in before}
+    figures: dict[str, Any] = {"revision": state.revision, "url": state.url}
+    if resource["kind"] == "Function":  # A pipeline's replicas are those of its stages.
+        figures |= {"replicas": state.wanted, "readyReplicas": state.ready}
+    # A merge patch keeps what it does not name: a figure that is not known any more is taken away by name.
+    status |= {key: figure for key, figure in figures.items() if figure is not None or key in before}
     kept = {key: figure for key, figure in status.items() if figure is not None}
     return None if kept == before else status

@@ -1,12 +1,18 @@
 """What commands with ``--context`` name in place of what they do not do. ``tests/live/test_kubernetes_commands.py`` has
 the rest."""
 
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 import pytest
 import typer.main
 from typer.testing import CliRunner
 
 from tidegate.control.cli.app import app
+from tidegate.control.cli.cluster import commands
 from tidegate.control.cli.cluster.commands import follow
+from tidegate.deploy.kubernetes.process.api import ClusterError
 
 OF_THIS_MACHINE = {"up", "down", "gateway", "dev", "load", "profile"}
 """Commands that start or end processes here, or work with the files and the load of this machine."""
@@ -92,3 +98,89 @@ def test_a_revision_is_for_manifests_alone() -> None:
 def test_a_resize_names_its_flags(words: tuple[str, ...], got: str) -> None:
     done = CliRunner().invoke(app, ["resize", "echo", *words, "--state", "/nowhere"])
     assert (done.exit_code, f"flags: got {got}; allowed: --cores, --batch" in done.stderr) == (2, True)
+
+
+class Pods:
+    """A cluster with the function ``echo``, whose Pods have these lines; those of None cannot be read."""
+
+    def __init__(self, lines: dict[str, list[str] | None]) -> None:
+        self._lines = lines
+
+    async def get(self, name: str) -> dict[str, Any]:
+        return {"metadata": {"name": name}}
+
+    async def pods(self, each: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"metadata": {"name": each}} for each in self._lines]
+
+    async def log(self, pod: str, container: str, tail: int) -> list[str]:
+        found = self._lines[pod]
+        if found is None:
+            raise ClusterError("its node does not answer")
+        return found
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "output", "said"),
+    [
+        ({"a": ["one", "two"]}, 0, '{"replica":"a","source":"model-server","line":"%s"}', ""),
+        (
+            {"a": ["one"], "b": None},
+            0,
+            '{"replica":"a","source":"model-server","line":"%s"}',
+            "b: model-server: its node",
+        ),
+        ({"a": None, "b": None}, 1, "", "a: model-server: its node does not answer"),
+        ({"a": None, "b": []}, 1, "", "a: model-server: its node does not answer"),
+        ({"a": []}, 0, "", "echo has no line to read (--source server)"),
+        ({}, 0, "", "echo has no line to read (--source server)"),
+    ],
+)
+def test_logs_are_a_line_each_and_an_error_where_nothing_could_be_read(
+    monkeypatch: pytest.MonkeyPatch, lines: dict[str, list[str] | None], code: int, output: str, said: str
+) -> None:
+    def run(context: str, namespace: str | None, do: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+        return asyncio.run(do(Pods(lines)))
+
+    monkeypatch.setattr(commands, "with_cluster", run)
+    done = CliRunner().invoke(app, ["logs", "echo", "--context", "here", "--json"])
+    assert (done.exit_code, said in done.stderr) == (code, True), done.stderr
+    assert done.stdout.splitlines() == [output % each for each in lines.get("a") or ()]
+
+
+class Applied:
+    """A cluster with a pipeline ``line`` over ``first`` and ``second``, and a function ``other``."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    async def all(self) -> list[dict[str, Any]]:
+        stages = {"stages": [{"function": "first"}, {"function": "second"}]}
+        specs = {"first": {}, "second": {}, "other": {}, "line": stages}
+        return [{"metadata": {"name": name}, "spec": spec} for name, spec in specs.items()]
+
+    async def delete(self, each: dict[str, Any]) -> None:
+        self.deleted.append(each["metadata"]["name"])
+
+
+@pytest.mark.parametrize(
+    ("names", "deleted"),
+    [
+        (("other", "first", "second"), None),
+        (("other",), ["other"]),
+        (("first", "line"), ["line", "first"]),
+    ],
+)
+def test_a_stage_is_deleted_with_its_pipeline_and_after_it(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], deleted: list[str] | None
+) -> None:
+    there = Applied()
+
+    def run(context: str, namespace: str | None, do: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+        return asyncio.run(do(there))
+
+    monkeypatch.setattr(commands, "with_cluster", run)
+    done = CliRunner().invoke(app, ["delete", *names, "--context", "here"])
+    assert (done.exit_code, there.deleted) == ((2, []) if deleted is None else (0, deleted)), done.stderr
+    if deleted is None:
+        assert "NAME: got first; allowed: no stage of a pipeline; delete line too" in done.stderr
+        assert "NAME: got second; allowed: no stage of a pipeline; delete line too" in done.stderr

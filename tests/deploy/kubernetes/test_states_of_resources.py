@@ -66,10 +66,11 @@ def test_the_time_of_a_condition_changes_with_its_status_alone() -> None:
     assert last["conditions"][0]["lastTransitionTime"] == "2026-01-03T00:00:00Z"
 
 
-def test_a_pipeline_has_conditions_alone() -> None:
-    status = new_status(resource(kind="Pipeline"), "d", ASLEEP, "2026-01-01T00:00:00Z")
+def test_a_pipeline_has_its_revision_and_url_and_no_replicas() -> None:
+    state = replace(ASLEEP, revision="p-00001", wanted=1, ready=1, url="http://p/")
+    status = new_status(resource(kind="Pipeline"), "d", state, "2026-01-01T00:00:00Z")
     assert status is not None
-    assert status.keys() == {"observedGeneration", "observedManifest", "conditions"}
+    assert status.keys() == {"observedGeneration", "observedManifest", "conditions", "revision", "url"}
 
 
 def test_the_observed_manifest_changes_with_an_annotation_and_not_with_what_the_cluster_adds() -> None:

@@ -60,6 +60,30 @@ def test_a_cluster_without_the_resources_lacks_what_is_needed(
     assert found_by(Guarded())["resources"].answer is Answer.LACKS, "it cannot be seen"
 
 
+class WithoutPolicies(Guarded):
+    """An API server that lacks all policies and the namespace, or some of the policies."""
+
+    def __init__(self, *there: str) -> None:
+        self._there = there
+
+    async def get(self, path: str) -> dict[str, Any]:
+        if not path.endswith(self._there or ("nothing",)):
+            raise RefusedError(404, "NotFound", "the server could not find the requested resource")
+        return {}
+
+
+def test_policies_that_are_not_there_are_named_or_said_to_be_none() -> None:
+    found = found_by(WithoutPolicies())
+    assert found["policies"].answer is Answer.LACKS_LITTLE
+    assert found["policies"].text.startswith("none of the admission of manifests and replicas: the API server refuses ")
+    assert found["Pod Security"].text.endswith(
+        "models (helm install --create-namespace, or kubectl create namespace models)"
+    )
+    text = found_by(WithoutPolicies("functions.tidegate.dev", "policies/epochs.tidegate.dev"))["policies"].text
+    assert text.startswith("no ValidatingAdmissionPolicy pipelines.tidegate.dev with its binding, Validating")
+    assert "ValidatingAdmissionPolicyBinding epochs.tidegate.dev, " in text
+
+
 def found_by(api: Guarded) -> dict[str, Surveyed]:
     async def ask() -> dict[str, Surveyed]:
         return {each.subject: each async for each in survey(cast(KubernetesApi, api), "models")}

@@ -204,7 +204,7 @@ class ControlPlane:
             with suppress(httpx.HTTPError, OSError), self.client() as client:
                 if client.get("/readyz").status_code == 200:
                     return
-            self._check_alive()
+            self.check_alive()
             assert not patience.is_over, f"the API server is not ready after {patience}: {self.log(API_SERVER)}"
             time.sleep(0.1)
 
@@ -235,7 +235,8 @@ class ControlPlane:
     def log(self, name: str) -> str:
         return (self.home / f"{name}.log").read_text(errors="replace")[-2000:]
 
-    def _check_alive(self) -> None:
+    def check_alive(self) -> None:
+        """Fails with the log of a process that has ended by itself."""
         for name, process in self._processes.items():
             assert process.poll() is None, f"{name} exited with status {process.returncode}: {self.log(name)}"
 
@@ -313,6 +314,7 @@ def control_plane() -> Iterator[ControlPlane]:
         try:
             plane.start()
             yield plane
+            plane.check_alive()  # Tests that waited for what a dead controller does have failed for it.
         finally:
             plane.stop()
 

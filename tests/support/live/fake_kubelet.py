@@ -410,12 +410,19 @@ class FakeKubelet:
         return probe is None
 
     async def _answers(self, pod: FakePod, probe: Object, timeout_s: float = 1.0) -> bool:
-        get = probe["httpGet"]
+        get = probe.get("httpGet")
+        port = pod.port((get or probe["tcpSocket"])["port"])
         try:
-            reply = await fetch(f"{pod.address}:{pod.port(get['port'])}", "GET", get["path"], timeout_s=timeout_s)
-        except FetchError:
+            if get is not None:
+                return (
+                    200 <= (await fetch(f"{pod.address}:{port}", "GET", get["path"], timeout_s=timeout_s)).status < 400
+                )
+            async with asyncio.timeout(timeout_s):
+                _, writer = await asyncio.open_connection(pod.address, port)
+            writer.close()
+        except (FetchError, OSError):
             return False
-        return 200 <= reply.status < 400
+        return True
 
     async def _report(self, pod: FakePod) -> None:
         """Writes the Pod's status; one write at a time, so that the last one is the newest."""

@@ -26,7 +26,7 @@ def cluster_lacking() -> str:
     """Names what a cluster with a fake node lacks."""
     client = "" if importlib.util.find_spec("kubernetes") else "the package kubernetes"
     rest = "" if os.geteuid() == 0 else "root"
-    parts = (control_plane.lacking(*control_plane.CONTROLLERS), _lacking("ip")(), client, rest)
+    parts = (control_plane.lacking(*control_plane.CONTROLLERS), _lacking("ip", "iptables")(), client, rest)
     return " ".join(part for part in parts if part)
 
 
@@ -106,7 +106,8 @@ TOOLS = {
         "a Kubernetes cluster with a fake node",
         "test-kubernetes",
         cluster_lacking,
-        "as for a Kubernetes control plane; run as root with iproute2; `make test-kubernetes` brings the client",
+        "as for a Kubernetes control plane; run as root with iproute2 and iptables;"
+        " `make test-kubernetes` brings the client",
     ),
     "helm": Tool(
         "Helm and a Kubernetes control plane",
