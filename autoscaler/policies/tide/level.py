@@ -12,11 +12,15 @@ jump to 12 slots is 6 / 0.9 = 6.7 standard errors in its first second, so the wi
 import math
 from collections import deque
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 SIGMAS: Final = 5.0
 """Standard errors within which two windows agree. With 3, chance alone contradicts every few minutes, with 4.5 sixteen
 times a day, with 5 three times."""
+TREND_SIGMAS: Final = 3.0
+"""Standard errors beyond which the halves of the longest window differ by more than chance, and up to which both halves
+go on alike."""
 WORK_S: Final = 600
 """Seconds behind the work of a request."""
 DISPERSION_S: Final = 3600.0
@@ -81,6 +85,22 @@ class Level:
     def error(self, level: float, window_s: float) -> float:
         """Returns the standard error of a mean of ``level`` over ``window_s``."""
         return math.sqrt(self.dispersion * max(level, 0.0) / window_s)
+
+    def trend(self) -> float:
+        """Returns the slots by which the load rises in a second; less than 0 where it falls, 0 where chance explains
+        it. Both halves of the longest window go on alike, or it is a jump. Beyond what chance explains it counts in
+        part (a positive-part shrinkage), so that a load next to that bound does not come and go."""
+        sums = self._sums
+        quarter_s = (sums.maxlen or 1) // 4
+        if self.window_s < 2 * quarter_s or self.is_idle or len(sums) <= 4 * quarter_s:
+            return 0.0
+        until = [sums[-1 - quarter_s * place] for place in range(5)]
+        last, third, second, first = [(new - old) / quarter_s for new, old in pairwise(until)]
+        rise, error = 0.5 * (last + third - second - first), self.error(self.level, quarter_s)
+        chance, jump = TREND_SIGMAS * error, TREND_SIGMAS * math.sqrt(2.0) * error
+        if abs(rise) <= chance or abs(last - third - 0.5 * rise) > jump or abs(second - first - 0.5 * rise) > jump:
+            return 0.0
+        return rise / (2 * quarter_s) * (1.0 - (chance / rise) ** 2)
 
     def update(self, work: float, squares: float, shortest_s: int) -> None:
         """Adds a second. ``work``: sum of the work of its arrivals in seconds; ``squares``: sum of its squares;

@@ -46,6 +46,8 @@ LOOK_EVERY_S: Final = 10.0
 """Interval at which the outlook is read again while the level does not move."""
 MOVED: Final = 0.1
 """Relative change of the level from which on it is read at once."""
+AHEAD: Final = 0.3
+"""Part of a start for which a rising load is met ahead: the replicas of a mix have some slots to spare in any case."""
 LEAST_HOLD_S: Final = 15.0
 LONGEST_COVER_HOLD_S: Final = 60.0
 LEAST_DRAIN_S: Final = 5.0
@@ -223,11 +225,14 @@ class TidePolicy:
         if is_counted:
             self._outlook.update(level, start_s + 1.0)
             self._silence.update(arrivals, start_s + 1.0)
-        load = self._load(observation, capacity)
+        trend = level.trend()
+        now_slots = self._now(trend, start_s)
+        load = self._load(observation, capacity, now_slots)
         is_quiet = _is_quiet(observation, self._function.scaling.scale_to_zero_after_s, start_s) and (
             self._price.is_seldom or self._starts_in_time(lates, start_s)
         )
-        base = 0.0 if is_quiet else unit * lates.base(load / unit, self._aim, step / unit)
+        allowed = self._price.allowed(self._aim)
+        base = 0.0 if is_quiet else unit * lates.base(load / unit, allowed, step / unit)
         cover = self._covered(lates, capacity, base, step, start_s, now, is_quiet=is_quiet)
         if is_counted:
             there = max(base, cover)
@@ -245,6 +250,8 @@ class TidePolicy:
             self._wanted.update(now, present, 0.0)
             self._recent.update(now, present, 0.0)
         wanted_s, cover_s = max(start_s, LEAST_HOLD_S), min(start_s, LONGEST_COVER_HOLD_S)
+        if trend < 0.0:  # What a load needs no more that falls all the time is not started again.
+            wanted_s, cover_s = LEAST_HOLD_S, min(cover_s, LEAST_HOLD_S)
         by_wanted, by_cover = self._wanted.update(now, wanted, wanted_s), self._cover.update(now, cover, cover_s)
         if is_quiet:
             by_wanted = wanted
@@ -258,9 +265,9 @@ class TidePolicy:
         if again > held:
             held, left_s, times = again, again_s, self._regret.times
         target = held
-        if 0.0 < held < present:
+        if 0.0 < held < present and trend >= 0.0:
             noise = DEAD_BAND_SIGMAS * math.sqrt(level.dispersion * max(level.level, level.dispersion) / level.window_s)
-            within = unit * lates.base((level.level + noise) / unit, self._aim, step / unit)
+            within = unit * lates.base((load + noise) / unit, allowed, step / unit)
             most = min(recent, max(within, cover))
             if len(usable) > 1 and most < present:
                 # Whole replicas of several groups: what ``most`` slots would have anyway is no surplus.
@@ -283,7 +290,7 @@ class TidePolicy:
             alone = reason("zero")
             if observation.existing:
                 alone = reason("idle", f"for {figure(observation.idle_s)} s{expected.seldom() if is_quiet else ''}")
-        sizes = Sizes(load, base, cover, drain, held, left_s, times, target, is_quiet)
+        sizes = Sizes(now_slots, load, base, cover, drain, held, left_s, times, target, is_quiet)
         is_at_limit = self._price.is_at_limit
         mixes = Chosen(mix, other, is_at_limit, self._needed(kinds, unit, target) if is_at_limit else None)
         reasons = (alone,) if alone else reasons_of(self._function.sla, capacity, lates, expected, sizes, mixes)
@@ -395,13 +402,18 @@ class TidePolicy:
             self._ca2 = self._level.ca2
         return table(service, self._ca2)
 
-    def _load(self, observation: Observation, capacity: Capacity) -> float:
-        """Returns the level, or what the function is to be able to take while it has traffic (``target-ips``,
+    def _now(self, trend: float, start_s: float) -> float:
+        """Returns the level, a mean of seconds ago, moved along ``trend`` to now, and on where it rises."""
+        ahead_s = AHEAD * (start_s + 1.0) if trend > 0.0 else 0.0
+        return max(0.0, self._level.level + trend * (0.5 * self._level.window_s + ahead_s))
+
+    def _load(self, observation: Observation, capacity: Capacity, now: float) -> float:
+        """Returns the load now, or what the function is to be able to take while it has traffic (``target-ips``,
         ``target-tps``)."""
         floor = floor_ips(self._function.sla, observation)
         if floor <= 0.0 or self._level.is_idle:
-            return self._level.level
-        return max(self._level.level, floor / self._size * capacity.mean_s)
+            return now
+        return max(now, floor / self._size * capacity.mean_s)
 
     def _starts_in_time(self, lates: LateTable, start_s: float) -> bool:
         """Returns whether a replica that is started for a request answers it within the target."""

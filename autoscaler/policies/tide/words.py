@@ -14,7 +14,10 @@ from tidegate.records.decision import Reason
 class Sizes(msgspec.Struct, frozen=True, gc=False):
     """The parts of a size, in slots."""
 
+    now: float
+    """The level, moved along its trend."""
     load: float
+    """``now``, or a rate to provide."""
     base: float
     cover: float
     drain: float
@@ -127,8 +130,8 @@ def _load(capacity: Capacity, lates: LateTable, expected: Expected, sizes: Sizes
     """Returns what is there and what may come, with the slots for both."""
     load, base, cover = sizes.load, sizes.base, sizes.cover
     reasons = []
-    if load > expected.level:
-        reasons.append(reason("target_ips", f"{figure(load)} slots instead of {figure(expected.level)}"))
+    if load > sizes.now:
+        reasons.append(reason("target_ips", f"{figure(load)} slots instead of {figure(sizes.now)}"))
     if sizes.is_quiet:
         if cover > base:
             reasons.append(reason("cover", f"{figure(cover)} slots{expected.seldom()}"))
@@ -140,7 +143,10 @@ def _load(capacity: Capacity, lates: LateTable, expected: Expected, sizes: Sizes
 
 
 def _level(unit: float, lates: LateTable, expected: Expected, sizes: Sizes) -> str:
-    seen, load, base = f"{figure(expected.level)} slots over {figure(expected.window_s)} s", sizes.load, sizes.base
+    level, now, load, base = expected.level, sizes.now, sizes.load, sizes.base
+    seen = f"{figure(level)} slots over {figure(expected.window_s)} s"
+    if now != level:
+        seen += f", {'rising' if now > level else 'falling'} to {figure(now)}"
     if load <= 0.0:
         return seen
     late = 100.0 * lates.late(base / unit, load / unit)

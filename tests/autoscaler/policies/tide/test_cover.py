@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from tidegate.autoscaler.policies.tide.cover import AIM, CHEAPEST, CLUMP_S, CLUMPS, DEAREST, Expectation, LatePrice
+from tidegate.autoscaler.policies.tide.cover import (
+    AIM,
+    CHEAPEST,
+    CLUMP_S,
+    CLUMPS,
+    DEAREST,
+    SETTLED_S,
+    Expectation,
+    LatePrice,
+)
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service
 
 TABLE = LateTable(Service(sizes=((1.0, 0.1),), cv=0.15, latency_s=0.3), 1.0)
@@ -28,6 +37,14 @@ def test_a_rare_one_is_covered_only_at_a_price() -> None:
     # 18 more replicas save 200 late requests a second, once in 10,000 seconds.
     assert expectation(1e-4, 1.0).best < 8.0
     assert expectation(1e-4, 10_000.0).best > 20.0
+
+
+def test_a_moment_may_have_all_that_the_sla_allows_once_the_price_keeps_the_mean() -> None:
+    price = LatePrice()
+    for second in range(SETTLED_S + 1):
+        assert price.allowed(ALLOWED) == ALLOWED, second
+        price.update(60.0, 0.0, 0.0, ALLOWED)
+    assert price.allowed(ALLOWED) == 2.0 * ALLOWED
 
 
 def test_no_price_buys_nothing() -> None:

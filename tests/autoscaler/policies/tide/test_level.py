@@ -57,6 +57,57 @@ def test_a_ramp_is_no_dispersion() -> None:
     assert level.ca2 == pytest.approx(1.0, abs=0.2)
 
 
+@pytest.mark.parametrize(("rise", "counted"), [(0.0007, 0.0), (0.0009, 0.205), (0.0015, 0.75), (0.01, 0.995)])
+def test_a_trend_counts_as_far_as_it_is_more_than_chance(rise: float, counted: float) -> None:
+    """A load of 6 slots of 0.1 s: means of half of the window have a standard error of 0.048 slots, their difference
+    one of 0.068, and so that a rise of 0.0008 slots/s, 0.205 in 256 s, is three of them."""
+    level = Level()
+    for second in range(-512, 1):
+        work = 6.0 + rise * (second + 256)
+        level.update(work, WORK * work, 1)
+    level.level, level.window_s, level.ca2 = 6.0, 256.0, 1.0
+    assert level.trend() == pytest.approx(counted * rise, rel=0.05)
+
+
+def test_a_load_that_rises_or_falls_for_long_has_a_trend() -> None:
+    for rise in (0.015, -0.015):
+        rng, level = random.Random(1), Level()
+        feed(level, rng, 60.0, 1000)
+        found = []
+        for second in range(2000):
+            feed(level, rng, 60.0 + rise * second, 1)
+            found.append(level.trend())
+        assert sum(found[512:]) / len(found[512:]) == pytest.approx(WORK * rise, rel=0.5)
+        assert all(each * rise >= 0.0 for each in found[512:])
+
+
+@pytest.mark.parametrize("rate", [30.0, 50.0, 75.0, 90.0, 200.0])
+def test_a_jump_is_no_trend(rate: float) -> None:
+    rng, level = random.Random(1), Level()
+    feed(level, rng, 60.0, 1000)
+    found = []
+    for _ in range(1200):
+        feed(level, rng, rate, 1)
+        found.append(level.trend())
+    assert not any(found)
+
+
+def test_a_constant_load_has_hardly_ever_a_trend() -> None:
+    rng, level = random.Random(2), Level()
+    found = []
+    for _ in range(20_000):
+        feed(level, rng, 60.0, 1)
+        found.append(level.trend())
+    assert sum(each != 0.0 for each in found) < 0.01 * len(found)
+
+
+def test_a_window_that_is_not_full_has_no_trend() -> None:
+    level = Level()
+    for second in range(512):
+        assert level.trend() == 0.0
+        level.update(0.01 * second, 0.001 * second, 1)
+
+
 def test_pairs_are_dispersion() -> None:
     rng, level = random.Random(5), Level()
     for _ in range(7200):

@@ -20,6 +20,7 @@ from tidegate.autoscaler.measure.observation import (
 )
 from tidegate.autoscaler.policies.contract import Recommendation
 from tidegate.autoscaler.policies.tide.policy import TidePolicy, _is_quiet
+from tidegate.autoscaler.policies.tide.queueing import LateTable, Service
 from tidegate.function import Scaling, Sla
 from tidegate.records.decision import Reason
 
@@ -184,6 +185,36 @@ def test_of_two_replicas_of_a_fleet_that_may_have_two_kinds_the_needless_one_goe
     found = world.run(30.0, 600)
     assert found[100] == 2, "what runs at the beginning is kept until something is learnt"
     assert found[-1] == 1
+
+
+def ramp(world: World, rate: float, rise: float, seconds: int) -> list[int]:
+    """Returns the replicas wanted in each second of a load that rises by ``rise`` requests/s in a second."""
+    return [wanted for second in range(seconds) for wanted in world.run(rate + rise * second, 1)]
+
+
+def test_a_load_that_falls_all_the_time_holds_nothing_that_it_needs_no_more() -> None:
+    """A replica fewer every 640 s. Over 120 s to start, the hold alone would keep the last one for two minutes, and a
+    mean of the last minutes would be 0.4 slots too high."""
+    world = World(start_s=120, ready={"cpu": 13})
+    world.run(100.0, 600)
+    found = ramp(world, 100.0, -1 / 64, 3600)
+    needed = [
+        LateTable(Service(((1.0, 0.1),), 0.15, 0.3), 1.0).base(10.0 - second / 640, 0.005, 1.0)
+        for second in range(3600)
+    ]
+    assert sum(found[600:]) / sum(needed[600:]) < 1.02
+    assert world.starts <= 2
+
+
+def test_a_load_that_rises_all_the_time_is_met_ahead() -> None:
+    world = World(start_s=120, ready={"cpu": 5})
+    world.run(30.0, 600)
+    found = ramp(world, 30.0, 1 / 64, 3600)
+    needed = [
+        LateTable(Service(((1.0, 0.1),), 0.15, 0.3), 1.0).base(3.0 + second / 640, 0.005, 1.0) for second in range(3600)
+    ]
+    assert sum(found[600:]) / sum(needed[600:]) > 0.99
+    assert any("rising to" in each.detail for each in world.reasons if each.code == "level")
 
 
 def test_a_replica_that_chance_explains_stays() -> None:
