@@ -57,6 +57,18 @@ def test_what_a_burst_started_is_not_held() -> None:
     assert sizes(regret, level, 20.0)[0] == 0.0
 
 
+@pytest.mark.parametrize(("every_s", "is_held"), [(100_000, True), (9000, True), (1800, False)])
+def test_nothing_is_held_where_bursts_come_often(every_s: int, is_held: bool) -> None:
+    """A burst of twenty seconds contradicts the longest window for 512 s: of half an hour that is more than a quarter."""
+    regret, level = Regret(), steady(60.0)
+    rng = random.Random(4)
+    for second in range(20_000):
+        feed(level, rng, 200.0 if second % every_s < 20 else 60.0, 1)
+        regret.update(level, 7.0, 0.5, float(second))
+    steady(60.0, level)
+    assert (sizes(regret, level, 8.0, 7.0, 8.0, now=20_000.0)[0] > 0.0) == is_held
+
+
 def test_a_silence_is_not_steady() -> None:
     level = steady(60.0)
     feed(level, random.Random(1), 0.0, 1200)
