@@ -3,8 +3,8 @@
 Two sizes that cost nearly the same change places again and again: the level is a hair from the step between them, or
 the price of a late request falls until the last replica goes, and rises until it is back. Each change pays a start. The
 time for which a size is held after it was started again is multiplied with each time, so that a steady load has few
-starts however long it lasts. A level that has moved by more than chance begins again, and nothing is held where shorter
-windows contradict the longest one for more than chance explains: such a load has bursts, for which replicas come and go.
+starts however long it lasts. A level that has moved by more than chance begins again. Nothing is held where shorter
+windows contradict the longest one for more than chance explains: such a load has bursts, which replicas come and go for.
 
 Worked example: seven replicas do by a hair. The eighth goes, and comes back an hour later: it is held for five
 minutes. It goes and comes back again: it is held for half an hour, then for eighteen hours.

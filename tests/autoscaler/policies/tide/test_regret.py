@@ -59,7 +59,7 @@ def test_what_a_burst_started_is_not_held() -> None:
 
 @pytest.mark.parametrize(("every_s", "is_held"), [(100_000, True), (9000, True), (1800, False)])
 def test_nothing_is_held_where_bursts_come_often(every_s: int, is_held: bool) -> None:
-    """A burst of twenty seconds contradicts the longest window for 512 s: of half an hour that is more than a quarter."""
+    """A burst of twenty seconds contradicts the longest window for 512 s, more than a quarter of half an hour."""
     regret, level = Regret(), steady(60.0)
     rng = random.Random(4)
     for second in range(20_000):
