@@ -4,7 +4,7 @@ Two sizes that cost nearly the same change places again and again: the level is 
 the price of a late request falls until the last replica goes, and rises until it is back. Each change pays a start. The
 time for which a size is held after it was started again is multiplied with each time, so that a steady load has few
 starts however long it lasts. A level that has moved by more than chance begins again. Nothing is held where shorter
-windows contradict the longest one for more than chance explains: such a load has bursts, which replicas come and go for.
+windows contradict the longest one for more than chance explains: replicas come and go for the bursts of such a load.
 
 Worked example: seven replicas do by a hair. The eighth goes, and comes back an hour later: it is held for five
 minutes. It goes and comes back again: it is held for half an hour, then for eighteen hours.
