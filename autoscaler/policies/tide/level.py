@@ -18,7 +18,7 @@ from typing import Final
 SIGMAS: Final = 5.0
 """Standard errors within which two windows agree. With 3, chance alone contradicts every few minutes, with 4.5 sixteen
 times a day, with 5 three times."""
-TREND_SIGMAS: Final = 3.0
+TREND_SIGMAS: Final = 2.5
 """Standard errors beyond which the halves of the longest window differ by more than chance, and up to which both halves
 go on alike."""
 WORK_S: Final = 600

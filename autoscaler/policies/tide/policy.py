@@ -46,7 +46,7 @@ LOOK_EVERY_S: Final = 10.0
 """Interval at which the outlook is read again while the level does not move."""
 MOVED: Final = 0.1
 """Relative change of the level from which on it is read at once."""
-AHEAD: Final = 0.5
+AHEAD: Final = 0.3
 """Part of the horizon for which a rising load is met ahead: replicas are whole, and have some slots to spare in any
 case."""
 LEAST_HOLD_S: Final = 15.0

@@ -57,10 +57,10 @@ def test_a_ramp_is_no_dispersion() -> None:
     assert level.ca2 == pytest.approx(1.0, abs=0.2)
 
 
-@pytest.mark.parametrize(("rise", "counted"), [(0.0007, 0.0), (0.0009, 0.205), (0.0015, 0.75), (0.01, 0.995)])
+@pytest.mark.parametrize(("rise", "counted"), [(0.00066, 0.0), (0.0009, 0.448), (0.0015, 0.80), (0.01, 0.995)])
 def test_a_trend_counts_as_far_as_it_is_more_than_chance(rise: float, counted: float) -> None:
     """A load of 6 slots of 0.1 s: means of half of the window have a standard error of 0.048 slots, their difference
-    one of 0.068, and so that a rise of 0.0008 slots/s, 0.205 in 256 s, is three of them."""
+    one of 0.068, and so that a rise of 0.00067 slots/s, 0.17 in 256 s, is 2.5 of them."""
     level = Level()
     for second in range(-512, 1):
         work = 6.0 + rise * (second + 256)
