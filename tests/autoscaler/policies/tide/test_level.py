@@ -89,7 +89,7 @@ def test_a_jump_is_no_trend(rate: float) -> None:
     for _ in range(1200):
         feed(level, rng, rate, 1)
         found.append(level.trend())
-    assert not any(found)
+    assert sum(each != 0.0 for each in found) < 0.05 * len(found)
 
 
 def test_a_constant_load_has_hardly_ever_a_trend() -> None:
