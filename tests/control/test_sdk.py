@@ -103,8 +103,8 @@ def test_without_workers_here_the_gateway_is_asked_for(tmp_path: Path, monkeypat
     lock = state.lock()
     assert state.token
     lock.describe(Holder(pid=os.getpid(), since=SINCE, epoch=1, api="http://127.0.0.1:9"))
-    told = SimpleNamespace(gateway="http://10.0.0.7:8080", certificate=None)
-    monkeypatch.setattr(Tidegate, "status", lambda self: told)
+    status = SimpleNamespace(gateway="http://10.0.0.7:8080", certificate=None)
+    monkeypatch.setattr(Tidegate, "status", lambda self: status)
     with Tidegate.local(tmp_path) as tidegate:
         assert tidegate.gateway == "http://10.0.0.7:8080"
     lock.release()
