@@ -198,7 +198,7 @@ class JointThemis:
         problem = Problem(
             stages=tuple(profiles),
             slo_ms=self._slo_ms,
-            lambda_rps=min(MOST_RPS, max(list(self._rates)[-self._window_s :], default=0.0)),
+            lambda_rps=max(list(self._rates)[-self._window_s :], default=0.0),
             b_max=max(stage.b_max for stage in self._stages),
             c_max=min(stage.most_cores(self._c_max, now) for stage in self._stages),
             headroom=self._headroom,
@@ -375,7 +375,7 @@ class JointThemis:
         seconds = 1 if self._at is None else round(now - self._at)
         if seconds > 0:
             self._at = now
-            self._rates.extend([max(0.0, observation.rps)] * min(seconds, forecast.MINUTE_S))
+            self._rates.extend([min(MOST_RPS, max(0.0, observation.rps))] * min(seconds, forecast.MINUTE_S))
         elif seconds < 0:
             self._at = now  # The clock was set back.
 

@@ -95,6 +95,7 @@ def spec_of(policy: str, low: int, high: int) -> Revision:
 @pytest.mark.parametrize("policy", registry.names())
 @given(st.lists(STEP, max_size=10), st.integers(0, 2), st.booleans())
 @example([{"passed": 1.0, "groups": [{"ready": 1, "starting": 0, "room": 1}], "lambda_ips": math.inf}], 0, False)
+@example([{"passed": 1.0, "groups": [{"ready": 0, "starting": 0, "min_execution_s": 3.0}], "rps": math.inf}], 0, False)
 @example(
     [
         {"passed": 0.1, "waiting": 1, "groups": []},
