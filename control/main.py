@@ -238,7 +238,7 @@ class ControlProcess:
 
     def _report_ready(self, deployment: "Deployment", ready: Ready, owner: TaskOwner) -> None:
         api = deployment.api
-        # Without workers here gateways come and go: who asks for one is told of one that is there.
+        # Without workers here gateways come and go: the status names one that is there.
         gateway = None if self._settings.gateway.workers == 0 else deployment.gateway
         self._lock.describe(
             Holder(
