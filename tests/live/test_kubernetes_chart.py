@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +157,8 @@ def there(client: httpx.Client, each: dict[str, Any]) -> bool:
 
 
 def test_an_installation_is_upgraded_and_leaves_what_it_says(plane: ControlPlane, tmp_path: Path) -> None:
-    config = {"home": tmp_path, "kubeconfig": plane.kubeconfig}
-    text = helm("install", "tidegate", str(CHART), "-n", SPACE, "--create-namespace", **config)  # type: ignore[arg-type]
+    run = partial(helm, home=tmp_path, kubeconfig=plane.kubeconfig)
+    text = run("install", "tidegate", str(CHART), "-n", SPACE, "--create-namespace")
     assert "tidegate doctor --context NAME --namespace models" in text
     with plane.client() as client:
         assert all(there(client, each) for each in rendered({}))
@@ -166,7 +167,7 @@ def test_an_installation_is_upgraded_and_leaves_what_it_says(plane: ControlPlane
         body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tidegate-link"}, "data": {"token": "YQ=="}}
         query = {"fieldManager": "tidegate", "force": "true"}
         assert client.patch(secret, json=body, headers=patch, params=query).status_code == 200
-        helm("upgrade", "tidegate", str(CHART), "-n", SPACE, "--set", "image=t:1", **config)  # type: ignore[arg-type]
+        run("upgrade", "tidegate", str(CHART), "-n", SPACE, "--set", "image=t:1")
         # The chart before this one had definitions without a key of today: an upgrade brings it.
         definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/functions.tidegate.dev"
         merge = {"content-type": "application/merge-patch+json"}
@@ -174,7 +175,7 @@ def test_an_installation_is_upgraded_and_leaves_what_it_says(plane: ControlPlane
             client.patch(definition, json={"spec": {"names": {"shortNames": ["old"]}}}, headers=merge).status_code
             == 200
         )
-        helm("upgrade", "tidegate", str(CHART), "-n", SPACE, "--set", "image=t:2", "--force-conflicts", **config)  # type: ignore[arg-type]
+        run("upgrade", "tidegate", str(CHART), "-n", SPACE, "--set", "image=t:2", "--force-conflicts")
         assert client.get(definition).json()["spec"]["names"]["shortNames"] == ["fn"]
         assert client.get(secret).json()["data"] == {"token": "YQ=="}, "the token is the control process's"
         deployment = client.get(f"/apis/apps/v1/namespaces/{SPACE}/deployments/tidegate").json()
@@ -200,7 +201,7 @@ def test_an_installation_is_upgraded_and_leaves_what_it_says(plane: ControlPlane
         }
         made = client.post(f"/api/v1/namespaces/{SPACE}/pods", json=pod)
         assert made.status_code == 201, made.text
-        text = helm("uninstall", "tidegate", "-n", SPACE, **config)  # type: ignore[arg-type]
+        text = run("uninstall", "tidegate", "-n", SPACE)
         kept = [each for each in rendered({}) if "helm.sh/resource-policy" in each["metadata"].get("annotations", {})]
         names = {each["metadata"]["name"] for each in kept}
         assert names == {"tidegate", *(f"{name}.tidegate.dev" for name in KINDS)}
@@ -219,9 +220,9 @@ KINDS = ("functions", "pipelines", "functionrevisions", "functionscales")
 def test_an_upgrade_keeps_what_the_webhook_has_written_and_an_uninstallation_leaves_nothing_of_it(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
-    config: dict[str, Any] = {"home": tmp_path, "kubeconfig": plane.kubeconfig}
+    run = partial(helm, home=tmp_path, kubeconfig=plane.kubeconfig)
     values = ("--set", "webhook.enabled=true,clusterResources=false,state.keep=false")
-    helm("install", "hooks", str(CHART), "-n", "hooks", "--create-namespace", *values, **config)
+    run("install", "hooks", str(CHART), "-n", "hooks", "--create-namespace", *values)
     configuration = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/tidegate-webhook"
     secret = "/api/v1/namespaces/hooks/secrets/tidegate-webhook"
     authority = base64.b64encode(make_certificate(tmp_path)[0].read_bytes()).decode()
@@ -232,7 +233,7 @@ def test_an_upgrade_keeps_what_the_webhook_has_written_and_an_uninstallation_lea
         assert reply.status_code == 200, reply.text
         found = client.get(secret).json()
         assert client.put(secret, json=found | {"data": {"ca.crt": authority}}).status_code == 200
-        helm("upgrade", "hooks", str(CHART), "-n", "hooks", *values, "--set", "image=t:2", **config)
+        run("upgrade", "hooks", str(CHART), "-n", "hooks", *values, "--set", "image=t:2")
         (webhook,) = client.get(configuration).json()["webhooks"]
         assert webhook["clientConfig"]["caBundle"] == authority
         assert client.get(secret).json()["data"] == {"ca.crt": authority}
@@ -245,7 +246,7 @@ def test_an_upgrade_keeps_what_the_webhook_has_written_and_an_uninstallation_lea
         assert client.patch("/api/v1/namespaces/hooks", json=restricted, headers=merge).status_code == 200
         made = client.post("/api/v1/namespaces/hooks/pods", json=pod, params={"dryRun": "All"})
         assert made.status_code == 201, made.text
-        helm("uninstall", "hooks", "-n", "hooks", **config)
+        run("uninstall", "hooks", "-n", "hooks")
         patience = Patience(30.0)
         roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles/tidegate-webhook"
         while any(client.get(path).status_code == 200 for path in (configuration, secret, roles)):
@@ -256,7 +257,7 @@ def test_an_upgrade_keeps_what_the_webhook_has_written_and_an_uninstallation_lea
 def test_helm_takes_over_what_kubectl_has_applied_and_the_pod_stays(
     plane: ControlPlane, node: Node, tmp_path: Path
 ) -> None:
-    space, config = "taken", {"home": tmp_path, "kubeconfig": plane.kubeconfig}
+    space, run = "taken", partial(helm, home=tmp_path, kubeconfig=plane.kubeconfig)
     install = ("install", "tidegate", str(CHART), "-n", space)
     (tmp_path / "volume").mkdir()
     volume = {
@@ -281,14 +282,14 @@ def test_helm_takes_over_what_kubectl_has_applied_and_the_pod_stays(
         while not is_available(client, space):
             assert not patience.is_over, f"{node.faults}: {client.get(pods).text}"
         before = [each["metadata"]["uid"] for each in client.get(pods).json()["items"]]
-        text = helm(*install, **config, code=1)
+        text = run(*install, code=1)
         assert "exists and cannot be imported into the current release" in text
-        helm(*install, "--take-ownership", **config)  # type: ignore[arg-type]
-        helm("upgrade", "tidegate", str(CHART), "-n", space, "--reuse-values", **config)  # type: ignore[arg-type]
+        run(*install, "--take-ownership")
+        run("upgrade", "tidegate", str(CHART), "-n", space, "--reuse-values")
         assert is_available(client, space)
         assert [each["metadata"]["uid"] for each in client.get(pods).json()["items"]] == before
         assert node.faults == []
-        helm("uninstall", "tidegate", "-n", space, **config)  # type: ignore[arg-type]
+        run("uninstall", "tidegate", "-n", space)
         for each in made:
             if each["kind"] == "CustomResourceDefinition":
                 client.delete(path_of(each))

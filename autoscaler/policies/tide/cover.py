@@ -83,7 +83,7 @@ class LatePrice:
         """Returns the price. ``allowed``: the late share that is aimed at."""
         return math.exp(self._log) / (allowed * max(self.rate, LEAST_RATE)) if self.rate > 0.0 else 0.0
 
-    def allowed(self, aim: float) -> float:
+    def at_a_moment(self, aim: float) -> float:
         """Returns the late share that a single moment may have where the mean is to have ``aim``: what the SLA allows
         once late requests are compared with the expected ones, since the price then keeps the mean."""
         return aim / AIM if self._seconds > SETTLED_S else aim

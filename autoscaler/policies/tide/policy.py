@@ -229,10 +229,12 @@ class TidePolicy:
         trend = level.trend()
         now_slots = self._now(trend, start_s)
         load = self._load(observation, capacity, now_slots)
+        is_in_time = self._starts_in_time(lates, start_s)
         is_quiet = _is_quiet(observation, self._function.scaling.scale_to_zero_after_s, start_s) and (
-            self._price.is_seldom or self._starts_in_time(lates, start_s)
+            self._price.is_seldom or is_in_time
         )
-        allowed = self._price.allowed(self._aim)
+        # Where there is no cover, no price keeps the mean.
+        allowed = self._aim if is_in_time else self._price.at_a_moment(self._aim)
         base = 0.0 if is_quiet else unit * lates.base(load / unit, allowed, step / unit)
         cover = self._covered(lates, capacity, base, step, start_s, now, is_quiet=is_quiet)
         if is_counted:

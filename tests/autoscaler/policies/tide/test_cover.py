@@ -42,9 +42,9 @@ def test_a_rare_one_is_covered_only_at_a_price() -> None:
 def test_a_moment_may_have_all_that_the_sla_allows_once_the_price_keeps_the_mean() -> None:
     price = LatePrice()
     for second in range(SETTLED_S + 1):
-        assert price.allowed(ALLOWED) == ALLOWED, second
+        assert price.at_a_moment(ALLOWED) == ALLOWED, second
         price.update(60.0, 0.0, 0.0, ALLOWED)
-    assert price.allowed(ALLOWED) == 2.0 * ALLOWED
+    assert price.at_a_moment(ALLOWED) == 2.0 * ALLOWED
 
 
 def test_no_price_buys_nothing() -> None:

@@ -19,6 +19,7 @@ from tidegate.autoscaler.measure.observation import (
     TokenRates,
 )
 from tidegate.autoscaler.policies.contract import Recommendation
+from tidegate.autoscaler.policies.tide.cover import LatePrice
 from tidegate.autoscaler.policies.tide.policy import TidePolicy, _is_quiet
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service
 from tidegate.function import Scaling, Sla
@@ -215,6 +216,21 @@ def test_a_load_that_rises_all_the_time_is_met_ahead() -> None:
     ]
     assert sum(found[600:]) / sum(needed[600:]) > 0.99
     assert any("rising to" in each.detail for each in world.reasons if each.code == "level")
+
+
+@pytest.mark.parametrize(("latency_s", "is_whole"), [(0.3, True), (30.0, False)])
+def test_a_moment_has_more_than_the_aim_only_where_a_cover_and_its_price_keep_the_mean(
+    latency_s: float, is_whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def at_a_moment(_: LatePrice, aim: float) -> float:
+        asked.append(aim)
+        return 2.0 * aim
+
+    monkeypatch.setattr(LatePrice, "at_a_moment", at_a_moment)
+    World(latency_s=latency_s, start_s=5, ready={"cpu": 7}).run(60.0, 60)
+    assert bool(asked) == is_whole
 
 
 def test_a_replica_that_chance_explains_stays() -> None:
