@@ -35,7 +35,7 @@ from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
 from tidegate.autoscaler.policies.tide.regret import Regret
 from tidegate.autoscaler.policies.tide.silence import Silence
-from tidegate.autoscaler.policies.tide.starts import Starts
+from tidegate.autoscaler.policies.tide.starts import Starts, assume_slowest
 from tidegate.autoscaler.policies.tide.words import Chosen, Expected, Sizes, reasons_of
 from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, Reference
 from tidegate.function import ConcurrencyUnit, Function
@@ -156,12 +156,16 @@ class TidePolicy:
         self._regret = Regret()
 
     def decide(self, observation: Observation, now: float) -> Recommendation:
-        known = self._starts
+        known, is_other = self._starts, False
         for group in observation.groups:
             starts = known.get(group.accelerator)
             if starts is None:
                 starts = known[group.accelerator] = Starts()
-            starts.update(group.ready, group.starting, group.draining, now)
+                is_other = True
+            if starts.update(group.ready, group.starting, group.draining, now):
+                is_other = True
+        if is_other:
+            assume_slowest(known.values())
         if (nothing := held(observation)) is not None:
             return nothing
         seconds = 1 if self._at is None else round(now - self._at)
@@ -351,6 +355,7 @@ class TidePolicy:
         self._arrivals.shares = memory.shares
         for name, took_s in memory.starts.items():
             self._starts.setdefault(name, Starts()).resume(took_s)
+        assume_slowest(self._starts.values())
         self._price.resume(memory.price, is_same=memory.sla == self._sla)
         self._outlook = memory.outlook
         self._outlook.skip(round(away_s))

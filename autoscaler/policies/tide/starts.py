@@ -2,13 +2,14 @@
 ordered and is ready at the next look was not seen starting: it took at most the time between the two."""
 
 from collections import deque
+from collections.abc import Collection
 from statistics import median
 from typing import Final
 
 REMEMBERED: Final = 20
 """Starts that a median is taken of."""
 ASSUMED_S: Final = 10.0
-"""Start-up time before the first start was seen."""
+"""Start-up time before the first start of any group was seen."""
 
 
 class Starts:
@@ -22,7 +23,7 @@ class Starts:
         self._ready = self._draining = self._ordered = 0
         self._looked_at: float | None = None
         self.median_s = ASSUMED_S
-        """Median of the last starts."""
+        """Median of the last starts; before the first one, what is assumed."""
 
     @property
     def took_s(self) -> tuple[float, ...]:
@@ -41,12 +42,17 @@ class Starts:
         """Notes that ``count`` replicas are to be started, beside all that exist or drain."""
         self._ordered = count
 
-    def update(self, ready: int, starting: int, draining: int, now: float) -> None:
-        """Adds what is seen at ``now``."""
+    def assume(self, seconds: float) -> None:
+        """Sets the start-up time until the first start is seen."""
+        if not self._took_s:
+            self.median_s = seconds
+
+    def update(self, ready: int, starting: int, draining: int, now: float) -> bool:
+        """Adds what is seen at ``now``. Returns whether a replica was seen to have started."""
         looked_at, self._looked_at = self._looked_at, now
         drained, self._draining = self._draining, draining
         if ready == self._ready and starting == len(self._begun):
-            return
+            return False
         rise = max(0, ready - self._ready)
         became = min(rise, len(self._begun))
         took_s = [max(0.0, now - self._begun.popleft()) for _ in range(became)]
@@ -63,6 +69,7 @@ class Starts:
         while len(self._begun) < starting:
             self._begun.append(now)
         self._ready = ready
+        return bool(took_s)
 
     def eta_s(self, now: float) -> float | None:
         """Returns the mean time until the starting replicas are ready; None if none starts."""
@@ -73,3 +80,10 @@ class Starts:
 
     def __repr__(self) -> str:
         return f"<Starts {self.median_s:.3g} s, {len(self._begun)} under way>"
+
+
+def assume_slowest(groups: Collection[Starts]) -> None:
+    """Lets replicas of groups whose starts were never seen take as long as those of the slowest other group."""
+    seen_s = [each.median_s for each in groups if each.took_s]
+    for each in groups:
+        each.assume(max(seen_s, default=ASSUMED_S))

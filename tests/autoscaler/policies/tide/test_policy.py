@@ -523,6 +523,27 @@ def test_what_waits_is_worked_off_over_a_start_and_five_seconds_at_least(start_s
     assert float(drain.removesuffix(" slots")) == pytest.approx(waiting / max(5.0, seen_s), rel=0.01)
 
 
+@pytest.mark.parametrize("start_s", [2, 60])
+def test_the_horizon_is_that_of_the_starts_seen_and_not_of_a_group_that_never_starts(start_s: int) -> None:
+    """Ten seconds are assumed until the first start of any group."""
+    world = World(groups=THREE, ready={"t4": 4}, start_s=start_s)
+    world.run(60.0, 260)
+    assert not world.ready.get("v100", 0)
+    took_s = world.policy._starts["t4"].median_s
+    assert abs(took_s - start_s) <= 1.0
+    assert {world.policy._starts[each].median_s for each in ("k80", "v100")} == {took_s}
+    assert world.policy._outlook._horizon_s == took_s + 1
+    memory = world.policy.memory()
+    assert memory is not None
+    again = World(groups=THREE, ready={"t4": 4})
+    again.policy.resume(memory, 0.0)
+    again.run(60.0, 2)
+    assert again.policy._outlook._horizon_s == took_s + 1
+    again.policy.forget()
+    again.run(60.0, 2)
+    assert again.policy._outlook._horizon_s == 11
+
+
 @pytest.mark.parametrize(
     ("after_s", "start_s", "least_s"), [(10.0, 120.0, 60.0), (10.0, 30.0, 30.0), (10.0, 5.0, 15.0), (90.0, 30.0, 90.0)]
 )

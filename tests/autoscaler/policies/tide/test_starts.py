@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.autoscaler.policies.tide.starts import ASSUMED_S, REMEMBERED, Starts
+from tidegate.autoscaler.policies.tide.starts import ASSUMED_S, REMEMBERED, Starts, assume_slowest
 
 
 def test_before_the_first_start_one_is_assumed() -> None:
@@ -134,3 +134,27 @@ def test_what_was_seen_starting_is_no_quick_start() -> None:
     starts.update(0, 1, 0, 1.0)
     starts.update(2, 0, 0, 4.0)
     assert starts.took_s == (3.0,)
+
+
+def _seen(took_s: float) -> Starts:
+    starts = Starts()
+    assert not starts.update(0, 1, 0, 0.0)
+    assert starts.update(1, 0, 0, took_s)
+    return starts
+
+
+def test_a_group_whose_starts_were_never_seen_takes_as_long_as_the_slowest_other() -> None:
+    quick, slow, unseen = _seen(4.0), _seen(30.0), Starts()
+    assume_slowest([quick, slow, unseen])
+    assert [each.median_s for each in (quick, slow, unseen)] == [4.0, 30.0, 30.0]
+    unseen.update(0, 1, 0, 40.0)
+    assert unseen.eta_s(50.0) == 20.0
+    assert unseen.update(1, 0, 0, 52.0)
+    assume_slowest([quick, slow, unseen])
+    assert unseen.median_s == 12.0
+
+
+def test_before_any_start_of_any_group_one_is_assumed() -> None:
+    groups = [Starts(), Starts()]
+    assume_slowest(groups)
+    assert {each.median_s for each in groups} == {ASSUMED_S}
