@@ -16,7 +16,9 @@ from tests.support.worlds.autoscaling import T0, activation, demand, gateway_sam
 from tidegate.autoscaler.decider import Decider
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import FleetGroup, Observation
+from tidegate.autoscaler.policies import registry
 from tidegate.function import ConcurrencyUnit, Function, GpuNeeds, Revision, Scaling, Server, ServerKind, Sla
+from tidegate.histogram import bucket_index
 from tidegate.records.codec import encode
 from tidegate.records.decision import Decision
 from tidegate.records.gateway_sample import GatewaySample, GroupTokens, GroupTraffic, RevisionDemand, TokensSeen
@@ -25,6 +27,7 @@ from tidegate.records.replica_sample import AppSample, ReplicaSample
 SHAPES = ("steady", "steps", "pulses", "night")
 
 
+COUNTED_BY_WORKER = ("arrivals", "answered", "within", "waiting_s", "waiting_inference_s")
 COUNTED = (
     "requests",
     "inferences",
@@ -57,7 +60,7 @@ class _Function:
 
     def __init__(self, index: int, rng: random.Random, now: float) -> None:
         self.rng = rng
-        policy = ("kpa", "smif", "smif", "hpa")[index % 4]
+        policy = ("kpa", "smif", "tide", "hpa", "smif", "tide")[index % 6]
         parameters: dict[str, str] = {}
         if policy == "kpa" and rng.random() < 0.5:
             parameters = rng.choice(
@@ -65,9 +68,12 @@ class _Function:
             )
         if policy == "hpa":
             parameters = {"metric": rng.choice(["busy", "slots", "gpu-utilization", "queue-s"]), "cooldown": "20s"}
-        self.batch = rng.choice([1, 1, 1, 8])
+        self.batches = rng.choice([[1], [1], [1, 4, 64], [8]])
+        """Inferences of a request; one of them in each second."""
+        self.batch = self.batches[0]
+        has_target = policy in ("smif", "tide")
         sla = Sla(
-            latency_s=None if policy != "smif" and rng.random() < 0.5 else rng.choice([0.05, 0.2, 1.0]),
+            latency_s=None if not has_target and rng.random() < 0.5 else rng.choice([0.05, 0.2, 1.0]),
             percentile=rng.choice([90.0, 95.0, 98.0]),
             target_ips=rng.choice([None, None, 5.0]),
         )
@@ -100,7 +106,8 @@ class _Function:
         self.replicas: dict[str, _Replica] = {}
         self.number = 0
         self.waiting, self.oldest = 0.0, 0.0
-        self.shares: dict[str, dict[str, dict[str, float]]] = {}
+        self.sizes: dict[str, dict[int, int]] = {}
+        """Arrivals by worker and inferences of a request."""
         self.counts: dict[str, dict[str, float]] = {}
         self.latencies: dict[tuple[str, str | None], dict[int, int]] = {}
         self.by_group: dict[tuple[str, str], list[int]] = {}
@@ -135,7 +142,7 @@ class _Function:
         for each in list(self.replicas.values()):
             if each.leaving_until is not None and each.leaving_until <= now:
                 del self.replicas[each.name]
-        arrived = round(self.rate(second))
+        arrived, self.batch = round(self.rate(second)), rng.choice(self.batches)
         here = [each for name in self.kinds for each in self.ready(now, name)]
         present = self.waiting + arrived
         self.waiting = present
@@ -147,13 +154,17 @@ class _Function:
         self.oldest = self.oldest + 1.0 if self.waiting and not here else (0.3 if self.waiting else 0.0)
         ended = present - self.waiting
         for worker in ("g0", "g1"):
-            part = self.counts.setdefault(worker, dict.fromkeys(("arrivals", "answered", "within", "waiting_s"), 0))
-            part["arrivals"] += arrived // 2 if worker == "g0" else arrived - arrived // 2
+            part = self.counts.setdefault(worker, dict.fromkeys(COUNTED_BY_WORKER, 0))
+            came = arrived // 2 if worker == "g0" else arrived - arrived // 2
+            part["arrivals"] += came
+            sizes = self.sizes.setdefault(worker, {})
+            sizes[self.batch] = sizes.get(self.batch, 0) + came
             share = int(ended // 2) if worker == "g0" else int(ended - ended // 2)
             part["answered"] += share
             late = min(share, int(share * rng.choice([0.0, 0.0, 0.02, 0.3])))
             part["within"] += share - late
             part["waiting_s"] += self.waiting / 2
+            part["waiting_inference_s"] += self.batch * self.waiting / 2
             self._latency(worker, None, share, late)
             for name in self.kinds:
                 if here and any(each.group == name for each in here):
@@ -170,7 +181,7 @@ class _Function:
 
     def _work(self, each: _Replica, done: int, now: float) -> None:
         rng, totals = self.rng, each.totals
-        took = self.service_s * each.speed * rng.uniform(0.9, 1.1)
+        took = self.service_s * each.speed * (0.9 + 0.1 * self.batch) * rng.uniform(0.9, 1.1)
         request_s = done * took * (1.0 if self.limit == 1 else rng.uniform(0.9, 1.3))
         busy_s = min(1.0, request_s / max(1.0, self.limit * 0.9) if self.limit > 1 else request_s)
         totals["requests"] += done
@@ -236,7 +247,7 @@ class _Function:
                 self.replicas[name] = _Replica(name, group.accelerator, now, speed, since=now)
 
     def demand(self, worker: str) -> RevisionDemand:
-        counted, name = self.counts[worker], self.revision.id
+        counted, sizes, name = self.counts[worker], self.sizes[worker], self.revision.id
         waiting = int(self.waiting // 2)
         tokens = None
         if self.has_tokens:
@@ -255,15 +266,16 @@ class _Function:
         return demand(
             name,
             arrivals=int(counted["arrivals"]),
-            arrivals_inferences=int(counted["arrivals"]) * self.batch,
+            arrivals_inferences=sum(size * count for size, count in sizes.items()),
             answered=int(counted["answered"]),
             within_sla=int(counted["within"]),
             waiting=waiting,
             waiting_inferences=waiting * self.batch,
             oldest_waiting_s=self.oldest if waiting else 0.0,
             waiting_request_s=float(counted["waiting_s"]),
-            waiting_inference_s=float(counted["waiting_s"]) * self.batch,
+            waiting_inference_s=float(counted["waiting_inference_s"]),
             latency=tuple(sorted(self.latencies.get((worker, None), {}).items())),
+            sizes=tuple(sorted((bucket_index(size), count) for size, count in sizes.items())),
             groups=tuple(
                 GroupTraffic(
                     group=group,
@@ -331,7 +343,7 @@ class Ticks:
         self.is_copied = is_copied
         self.rng = random.Random(seed)
         self.now, self.seconds = T0 + self.rng.random(), 0
-        self.collector, self.decider = Collector(), Decider()
+        self.collector, self.decider = Collector(by_size=registry.by_size()), Decider()
         self.functions = [_Function(index, self.rng, self.now) for index in range(functions)]
         self.sequence, self.incarnation, self.born = 0, "i1", self.now
         self.last: GatewaySample | None = None
@@ -374,6 +386,7 @@ class Ticks:
             self.sequence, self.incarnation, self.born = 1, f"i{rng.randint(2, 10**6)}", self.now - 0.3
             for function in self.functions:
                 function.counts.clear()
+                function.sizes.clear()
                 function.latencies.clear()
                 function.by_group.clear()
                 function.second(self.now, self.seconds)
