@@ -27,6 +27,8 @@ from math import log2
 from struct import Struct
 from typing import NamedTuple
 
+import msgspec
+
 from tidegate.records.profile_point import ProfilePoint
 
 ALPHA = 0.3
@@ -121,6 +123,22 @@ Packed: twelve numbers of ten thousand cells, each an object of its own in memor
 with.
 """
 _UNKNOWN = (0.0,) * 12
+_MEANS = Struct("5d")
+"""The means among them."""
+
+
+class _Means(msgspec.Struct, frozen=True, gc=False):
+    """What a cell knows at one moment, to be read many times."""
+
+    batch: float
+    seconds_per_request: float
+    execution_s: float
+    requests: float
+    learnt_at: float
+    used_at: float
+    occupancy: float
+    """Requests in a busy replica at a time, by Little's law."""
+    mu_ips: float
 
 
 class _Cell:
@@ -167,6 +185,14 @@ class _Cell:
     @property
     def learnt_at(self) -> float:
         return self._known[4]
+
+    def means(self) -> _Means | None:
+        """Returns what is known; None before anything was learnt."""
+        batch, seconds, execution_s, requests, learnt_at = _MEANS.unpack_from(self._known)
+        if requests <= 0.0:
+            return None
+        occupancy = _occupancy(execution_s, seconds)
+        return _Means(batch, seconds, execution_s, requests, learnt_at, self.used_at, occupancy, batch / seconds)
 
     def fold(self, now: float) -> bool:
         """Takes what was gathered into the mean, if it is enough. Returns whether there was no mean before."""
@@ -216,8 +242,9 @@ class _Cell:
             seconds += share * (took_s / fresh - seconds)
             execution_s += share * (self.pending_execution_s / fresh - execution_s)
             learnt_at += share * (now - learnt_at)
-            memory = fresh * (1.0 / ALPHA - 1.0)
-            requests = min(requests + fresh, memory if memory > MEMORY_REQUESTS else MEMORY_REQUESTS)
+            requests += fresh
+            if requests > MEMORY_REQUESTS:
+                requests = min(requests, max(fresh * (1.0 / ALPHA - 1.0), MEMORY_REQUESTS))
         _KNOWN.pack_into(
             kept, 0, batch, seconds, execution_s, requests, learnt_at, noise, last, folds, since, count, items, work_s
         )
@@ -337,7 +364,6 @@ class GroupRates:
         self,
         now: float,
         work: Work | WorkFigures,
-        *,
         limit: float,
         is_crowded: bool,
         unanswered: tuple[float, float] | None = None,
@@ -474,37 +500,39 @@ class GroupRates:
         replicas that were never full the limit is estimated: every slot serves as quickly as at the lowest occupancy,
         unless higher occupancy has shown otherwise."""
         if self.kept_services is None:
-            known = [(key, cell) for key, cell in self._cells.items() if cell.is_known]
-            full = [(key, cell) for key, cell in known if key[1] == _FULL_KEY]
+            known = self._means()
+            full = [(key, each) for key, each in known if key[1] == _FULL_KEY]
             if full:
-                found = {cell.batch: self._full_s(key, cell) for key, cell in full}
+                found = {each.batch: self._full_s(key[0], each, known) for key, each in full}
             else:
-                found = {cell.batch: cell.batch / self._estimated_ips(cell) for _, cell in known}
+                found = {each.batch: each.batch / self._estimated_ips(each) for _, each in known}
             self.kept_services = tuple(sorted(found.items()))
         return self.kept_services
 
-    def _full_s(self, key: _Key, full: _Cell) -> float:
+    def _means(self) -> list[tuple[_Key, _Means]]:
+        """Returns what each cell knows that knows something."""
+        return [(key, known) for key, cell in self._cells.items() if (known := cell.means()) is not None]
+
+    def _full_s(self, size: int, full: _Means, known: Sequence[tuple[_Key, _Means]]) -> float:
         """Returns the seconds of a full replica for a request. Where its slots do not slow each other, those of all
         occupancies count: a second in which a replica stays full is one of longer requests than others."""
-        alike = [
-            cell for (size, _), cell in self._cells.items() if size == key[0] and cell.requests >= TRUSTED_REQUESTS
-        ]
-        half = [cell for cell in alike if cell.occupancy <= HALF_FULL * self._limit]
-        if not half or max(half, key=lambda cell: cell.occupancy).execution_s < UNSLOWED * full.execution_s:
+        alike = [each for key, each in known if key[0] == size and each.requests >= TRUSTED_REQUESTS]
+        half = [each for each in alike if each.occupancy <= HALF_FULL * self._limit]
+        if not half or max(half, key=lambda each: each.occupancy).execution_s < UNSLOWED * full.execution_s:
             return full.seconds_per_request
         # What ended long ago may have been other requests.
-        newest = max(cell.learnt_at for cell in alike)
-        weights = [cell.requests * math.exp2((cell.learnt_at - newest) / FADES_S) for cell in alike]
-        mean_s = sum(weight * cell.execution_s for weight, cell in zip(weights, alike, strict=True)) / sum(weights)
+        newest = max([each.learnt_at for each in alike])
+        weights = [each.requests * math.exp2((each.learnt_at - newest) / FADES_S) for each in alike]
+        mean_s = sum([weight * each.execution_s for weight, each in zip(weights, alike, strict=True)]) / sum(weights)
         return mean_s / self._limit
 
-    def _estimated_ips(self, cell: _Cell) -> float:
-        at = self._at(cell.batch)
+    def _estimated_ips(self, known: _Means) -> float:
+        at = self._at(known.batch)
         if at is None or at.is_limit or not self._limit:
-            return cell.mu_ips if at is None else at.mu_ips
+            return known.mu_ips if at is None else at.mu_ips
         if at.expected_ips is not None:
             return at.expected_ips
-        return max(at.mu_ips, self._limit * cell.batch / at.min_execution_s if at.min_execution_s > 0.0 else 0.0)
+        return max(at.mu_ips, self._limit * known.batch / at.min_execution_s if at.min_execution_s > 0.0 else 0.0)
 
     @property
     def full_at(self) -> float | None:
@@ -553,24 +581,24 @@ class GroupRates:
         return self._of_size[size]
 
     def _summary(self, size: int) -> _Below | None:
-        if len(self._cells) == 1:
-            (only,) = self._cells.values()
-            return _Below(only.mu_ips, False, only.execution_s, None, only.occupancy) if only.is_known else None
-        known = [(key[0], cell) for key, cell in self._cells.items() if cell.is_known]
+        known = self._means()
         if not known:
             return None
+        if len(self._cells) == 1:
+            _, only = known[0]
+            return _Below(only.mu_ips, False, only.execution_s, None, only.occupancy)
         if size < 0:
-            size = max(known, key=lambda each: each[1].used_at)[0]
-        nearest = min(abs(each - size) for each, _ in known)
-        cells = [cell for each, cell in known if abs(each - size) == nearest]
+            size = max(known, key=lambda each: each[1].used_at)[0][0]
+        nearest = min([abs(key[0] - size) for key, _ in known])
+        near = {key: each for key, each in known if abs(key[0] - size) == nearest}
+        cells = near.values()
         # Of cells with few requests one is quick by chance.
-        trusted = [cell for cell in cells if cell.requests >= TRUSTED_REQUESTS]
-        quickest = min(trusted or cells, key=lambda cell: (_half_octave(cell.occupancy), cell.execution_s))
-        alone = quickest.occupancy
-        below = _Below(max(cell.mu_ips for cell in cells), False, quickest.execution_s, None, alone)
+        trusted = [each for each in cells if each.requests >= TRUSTED_REQUESTS]
+        quickest = min(trusted or cells, key=lambda each: (_half_octave(each.occupancy), each.execution_s))
+        below = _Below(max([each.mu_ips for each in cells]), False, quickest.execution_s, None, quickest.occupancy)
         if self._full or len(cells) == 1:
             return below
-        occupancy = _occupancy_gain({key: cell for key, cell in self._cells.items() if abs(key[0] - size) == nearest})
+        occupancy = _occupancy_gain(near)
         if occupancy is None:
             return below
         if occupancy.is_plateau:
@@ -620,10 +648,11 @@ class _OccupancyGain(NamedTuple):
 
 def _occupancy(execution_s: float, seconds_per_request: float) -> float:
     """Returns the requests in a busy replica at a time, by Little's law."""
-    return max(1.0, execution_s / seconds_per_request)
+    occupancy = execution_s / seconds_per_request
+    return occupancy if occupancy > 1.0 else 1.0
 
 
-def _occupancy_gain(cells: Mapping[_Key, _Cell]) -> _OccupancyGain | None:
+def _occupancy_gain(cells: Mapping[_Key, _Means]) -> _OccupancyGain | None:
     known = {occupancy: cell for (_, occupancy), cell in cells.items() if cell.requests >= TRUSTED_REQUESTS}
     if not known:
         return None
