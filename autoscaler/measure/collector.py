@@ -123,7 +123,7 @@ class Collector:
                 return self._reject("garbage")
             self._first_of_replica(measured, sample, None if known is None else known.at, now)
             return True
-        gain, app = known.gain(sample), sample.app
+        gain, app = known.advance(sample), sample.app
         if gain is None:
             return self._reject(self._note_fault(measured, known, sample, now))
         measured.note_work(known, sample, gain, now)
@@ -132,7 +132,6 @@ class Collector:
             if group.app is None:
                 group.app = AppFigures(RATE_SLOTS)
             group.app.note(app, known.app, now)
-        known.count(sample)
         known.app, known.at, known.refused = app, now, 0
         return True
 
@@ -166,7 +165,7 @@ class Collector:
         if began_here(last_at, sample.uptime_s, now):
             # Compared with the sample that it would have sent at its very start.
             source.uptime_s = sample.uptime_s - max(sample.uptime_s, 1e-3)
-            gain = source.gain(sample)
+            gain = source.advance(sample)
             if gain is not None:
                 measured.note_work(source, sample, gain, now)
         elif in_flight > 0:
@@ -207,23 +206,22 @@ class Collector:
         means: Means
         apps: Sequence[AppSample]
         for group, kept, source in measured.rows(fleet, replicas):
+            if kept is None:
+                kept = known.get(group.accelerator)
             if source is not None and source.at >= stale:
                 at, means, app = source.at, source, source.app
                 apps = () if app is None or not app.up else (app,)
             else:
                 at, means, apps = sampled_means(replicas, group.ready, stale)
-            if means.sampled:
-                if at < oldest:
-                    oldest = at
-            elif group.ready:
-                complete = False
-            if kept is None:
-                kept = known.get(group.accelerator)
-            if kept is not None and len(group.ready) > ALL_UP_TO and kept.differs(at, means):
-                measured.uneven.add(group.accelerator)
+                if group.ready and not means.sampled:
+                    complete = False
+                if kept is not None and len(group.ready) > ALL_UP_TO and kept.differs(at, means):
+                    measured.uneven.add(group.accelerator)
+            if at < oldest:
+                oldest = at
             concurrency += means.concurrency
             concurrency_inferences += means.concurrency_inferences
-            found = observed_group(group, means, apps, kept, now, q, slo_s, taken_at, is_by_size=is_by_size)
+            found = observed_group(group, means, apps, kept, now, q, slo_s, taken_at, is_by_size)
             groups.append(structs.replace(found, cores=group.cores) if is_by_cores else found)
         demands, oldest_demand_at, is_all_known = self._workers.demands(name, now)
         oldest = min(oldest, oldest_demand_at)

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping
 from math import inf
 
+from msgspec import structs
+
 from tidegate.autoscaler.measure.measurements import PHASES, RevisionMeasurements
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE, demand_fault, zero_demand
 from tidegate.autoscaler.measure.series import gained
@@ -126,7 +128,8 @@ class GatewayReports:
         if before is None and not from_zero:
             # The earlier integral is unknown: the present queue is the best guess of the mean.
             report.begin_at(demand)
-            report.contribution = measured.note_demand(demand, demand, interval_s, now)._replace(
+            report.contribution = structs.replace(
+                measured.note_demand(demand, demand, interval_s, now),
                 waiting_mean=demand.waiting,
                 waiting_inferences_mean=demand.waiting_inferences,
                 is_measured=demand.arrivals == 0,

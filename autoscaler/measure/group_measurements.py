@@ -118,7 +118,7 @@ class GroupMeasurements:
         known = self.rates.known(self.mean_batch)
         if known is not None:
             mu_ips, is_learnt, min_execution_s, expected_ips, occupancy = known
-        latency_s, answers, late = self.latency.reading(now, q, slo_s)
+        latency = self.latency.reading(now, q, slo_s)
         tail_s = self.execution.reading(now, q, math.inf).quantile_s
         found = self.figures = GroupFigures(
             now,
@@ -130,9 +130,9 @@ class GroupMeasurements:
             queue_s,
             min_execution_s,
             tail_s,
-            latency_s,
-            answers,
-            late,
+            latency.quantile_s,
+            latency.total,
+            latency.late,
             occupancy,
         )
         return found

@@ -77,19 +77,16 @@ def observed_group(
     q: float,
     slo_s: float,
     taken_at: float,
-    *,
     is_by_size: bool = False,
 ) -> GroupObservation:
     """Returns a group's observation, with its service times if ``is_by_size``. ``taken_at``: when latencies were last
     processed. The windows are read again after that; until then the figures last read hold for ``FIGURES_S``, unless
     there is no rate, or a first one has become known since."""
-    if kept is None:
-        figures = NO_FIGURES
-    else:
-        known = kept.figures
-        if known is None or known.mu_bound_ips is None or known.at < taken_at or not 0.0 <= now - known.at < FIGURES_S:
-            known = kept.read(now, q, slo_s)
-        figures = known
+    figures = NO_FIGURES if kept is None or kept.figures is None else kept.figures
+    # By place: a named tuple takes ten times as long to read by name.
+    at, bound = figures[0], figures[1]
+    if kept is not None and (bound is None or at < taken_at or not 0.0 <= now - at < FIGURES_S):
+        figures = kept.read(now, q, slo_s)
     (
         _,
         bound,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tidegate.autoscaler.measure.group_measurements import GroupMeasurements
 from tidegate.autoscaler.measure.observation import ArrivalCounts, FleetGroup
 from tidegate.autoscaler.measure.plausible import ROUNDING
-from tidegate.autoscaler.measure.rates import MAX_UNANSWERED, WARM_REQUESTS, WARM_S
+from tidegate.autoscaler.measure.rates import MAX_UNANSWERED
 from tidegate.autoscaler.measure.series import Gain, RecentHistogram, RecentSums, gained, seen
 from tidegate.autoscaler.measure.sources import ReplicaGain, ReplicaSource, WorkerDemand
 from tidegate.autoscaler.measure.tokens import TokenMeter
@@ -152,11 +152,11 @@ class RevisionMeasurements:
             self.group(name).latency.gain(now, gain)
 
     def note_work(self, source: ReplicaSource, sample: ReplicaSample, gain: ReplicaGain, now: float) -> None:
-        """Adds the work of one replica since the counters in ``source``, to the source and to its group's sums."""
-        interval_s, requests, inferences, busy_s, request_s, inference_s, execution_s, queue_s = gain
+        """Adds the work of one replica since its last sample, to the source and to its group's sums."""
+        interval_s, requests, inferences, busy_s, request_s, inference_s, execution_s, queue_s, lost, is_warm = gain
         queued, limit, limit_was = sample.queued, sample.limit, source.limit
         source.interval_s, source.limit = interval_s, limit
-        is_boosted, source.was_boosted = sample.boost > 1 or source.was_boosted, sample.boost > 1
+        was_boosted, source.was_boosted = source.was_boosted, sample.boost > 1
         source.concurrency = request_s / interval_s + queued
         source.concurrency_inferences = inference_s / interval_s + queued
         source.rps, source.ips = requests / interval_s, inferences / interval_s
@@ -171,23 +171,23 @@ class RevisionMeasurements:
             source.group_name, source.groups = name, self.groups
         if requests > 0:
             group.work.note(requests, inferences, execution_s, queue_s)
-        if source.requests < WARM_REQUESTS and source.busy_s < WARM_S:
+        if not is_warm:
             source.executions = seen(sample.execution)
             return
         slots = float(limit) if limit == limit_was else 0.0
         if slots > 0.0 and self.is_limit_in_inferences and request_s > 0.0:
             slots = max(1.0, slots * request_s / max(inference_s, request_s))
-        if busy_s > ROUNDING and request_s > ROUNDING and not is_boosted:
+        if busy_s > ROUNDING and request_s > ROUNDING and not (was_boosted or source.was_boosted):
             # Less is rounding; a quotient of it is meaningless.
-            lost, unanswered = sample.unanswered - source.unanswered, None
+            unanswered = None
             if lost > MAX_UNANSWERED * requests:
                 unanswered = (float(lost), lost * inference_s / request_s)
             is_first = group.rates.served(
                 now,
                 (requests, inferences, busy_s, request_s, inference_s, execution_s),
-                limit=slots,
-                is_crowded=now - self.crowded_at <= CROWDED_FOR_S,
-                unanswered=unanswered,
+                slots,
+                now - self.crowded_at <= CROWDED_FOR_S,
+                unanswered,
             )
             group.services = group.rates.kept_services
             if is_first:

@@ -277,10 +277,11 @@ class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True
         for group in self.groups:
             ready += group.ready
             starting += group.starting
-            if group.room is None:
+            room = group.room
+            if room is None:
                 is_open = True
             else:
-                further += group.draining + group.room
+                further += group.draining + room
         existing = ready + starting
         ceiling = None if is_open else existing + further
         self.__dict__.update(ready=ready, starting=starting, existing=existing, ceiling=ceiling)

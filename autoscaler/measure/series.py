@@ -9,7 +9,8 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import add, sub
-from typing import NamedTuple
+
+import msgspec
 
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE, is_histogram
 from tidegate.histogram import BUCKETS, bucket_upper_micros
@@ -149,7 +150,7 @@ MARK_S = 0.9
 """Readings nearer to each other leave one mark."""
 
 
-class Reading(NamedTuple):
+class Reading(msgspec.Struct, frozen=True, gc=False):
     """Quantile and counts of a histogram."""
 
     quantile_s: float | None

@@ -5,24 +5,26 @@ figures of its revision is in ``tidegate.autoscaler.measure.measurements``.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+import msgspec
 
 from tidegate.autoscaler.measure.group_measurements import GroupMeasurements
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE, ROUNDING, is_plausible_group
+from tidegate.autoscaler.measure.rates import WARM_REQUESTS, WARM_S
 from tidegate.autoscaler.measure.series import NO_GAIN, NOTHING_SEEN, Gain, Seen, gained, seen
 from tidegate.records.gateway_sample import GroupTraffic, RevisionDemand
 from tidegate.records.replica_sample import AppSample, ReplicaSample
 
-ReplicaGain = tuple[float, float, float, float, float, float, float, float]
+ReplicaGain = tuple[float, float, float, float, float, float, float, float, int, bool]
 """Seconds that passed; requests and inferences that ended; busy seconds, seconds of requests and of inferences in
-flight, of execution and of queueing."""
+flight, of execution and of queueing; requests that ended without an answer; whether the replica was warm before."""
 YOUNG_S = 5.0
 """A source first seen at a lower age than this is counted from its start, an older one from its first sample on."""
 RESET_AFTER = 3
 """Samples in a row that run backwards count as an unannounced reset after this many: the next one is a new start."""
 
 
-class WorkerDemand(NamedTuple):
+class WorkerDemand(msgspec.Struct, frozen=True, gc=False):
     """The contribution of one gateway worker to a revision: means over its last interval, levels at its end."""
 
     at: float
@@ -150,17 +152,23 @@ class ReplicaSource:
         self.request_s, self.inference_s = sample.in_flight_request_s, sample.in_flight_inference_s
         self.execution_s, self.queue_s = sample.execution_s, sample.queue_s
 
-    def gain(self, sample: ReplicaSample) -> ReplicaGain | None:
-        """Returns the work of the replica since its last usable sample, of the same incarnation; None if this sample
-        does not follow that one without a fault. Counters that run on are not negative. A sample refused here may still
-        be plausible, and is checked more closely. By rounding a sum may have shrunk a little."""
-        number, up_s, done, items = sample.sequence, sample.uptime_s, sample.requests, sample.inferences
+    def advance(self, sample: ReplicaSample) -> ReplicaGain | None:
+        """Returns the work of the replica since its last usable sample, of the same incarnation, and counts from this
+        one on; None, and nothing is changed, if this sample does not follow that one without a fault. Counters that run
+        on are not negative. A sample refused here may still be plausible, and is checked more closely. By rounding a
+        sum may have shrunk a little."""
+        number, up_s, requests, inferences = sample.sequence, sample.uptime_s, sample.requests, sample.inferences
         failures, cancelled, unanswered = sample.failures, sample.cancelled, sample.unanswered
         busy_s, request_s, inference_s = sample.busy_s, sample.in_flight_request_s, sample.in_flight_inference_s
-        run_s, queue_s = sample.execution_s, sample.queue_s
+        execution_s, queue_s = sample.execution_s, sample.queue_s
         in_flight, in_inferences = sample.in_flight, sample.in_flight_inferences
         queued, limit = sample.queued, sample.limit
-        total = sum((number, up_s, done, items, failures, cancelled, busy_s, request_s, inference_s, run_s, queue_s))
+        total = sum(
+            (
+                number, up_s, requests, inferences, failures, cancelled, busy_s, request_s, inference_s, execution_s,
+                queue_s,
+            )
+        )  # fmt: skip
         if not (
             number > self.sequence
             and failures >= self.failures
@@ -173,35 +181,22 @@ class ReplicaSource:
             and total + (in_flight + in_inferences + queued + limit) <= PLAUSIBLE
         ):
             return None
-        interval_s = up_s - self.uptime_s
-        done -= self.requests
-        items -= self.inferences
-        busy_s -= self.busy_s
-        request_s -= self.request_s
-        inference_s -= self.inference_s
-        run_s -= self.execution_s
-        queue_s -= self.queue_s
-        if (
-            interval_s > 0.0
-            and done >= 0
-            and items >= 0
-            and busy_s >= -ROUNDING
-            and request_s >= -ROUNDING
-            and inference_s >= -ROUNDING
-            and run_s >= -ROUNDING
-            and queue_s >= -ROUNDING
-        ):
-            return (
-                interval_s,
-                done,
-                items,
-                busy_s if busy_s > 0.0 else 0.0,
-                request_s if request_s > 0.0 else 0.0,
-                inference_s if inference_s > 0.0 else 0.0,
-                run_s if run_s > 0.0 else 0.0,
-                queue_s if queue_s > 0.0 else 0.0,
-            )
-        return None
+        interval_s, ended, items = up_s - self.uptime_s, requests - self.requests, inferences - self.inferences
+        worked_s, ran_s, queued_s = busy_s - self.busy_s, execution_s - self.execution_s, queue_s - self.queue_s
+        flown_s, items_s = request_s - self.request_s, inference_s - self.inference_s
+        if not (interval_s > 0.0 and ended >= 0 and items >= 0):
+            return None
+        if worked_s < 0.0 or flown_s < 0.0 or items_s < 0.0 or ran_s < 0.0 or queued_s < 0.0:
+            if min(worked_s, flown_s, items_s, ran_s, queued_s) < -ROUNDING:
+                return None
+            worked_s, flown_s, items_s = max(0.0, worked_s), max(0.0, flown_s), max(0.0, items_s)
+            ran_s, queued_s = max(0.0, ran_s), max(0.0, queued_s)
+        lost, is_warm = unanswered - self.unanswered, self.requests >= WARM_REQUESTS or self.busy_s >= WARM_S
+        self.sequence, self.uptime_s, self.requests, self.inferences = number, up_s, requests, inferences
+        self.failures, self.cancelled, self.unanswered = failures, cancelled, unanswered
+        self.busy_s, self.request_s, self.inference_s = busy_s, request_s, inference_s
+        self.execution_s, self.queue_s = execution_s, queue_s
+        return interval_s, ended, items, worked_s, flown_s, items_s, ran_s, queued_s, lost, is_warm
 
 
 def began_here(last_at: float | None, uptime_s: float, now: float) -> bool:
