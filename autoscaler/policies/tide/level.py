@@ -71,7 +71,8 @@ class Level:
     @property
     def dispersion(self) -> float:
         """Variance of the work that arrives in a second over its mean, in seconds."""
-        return self.unit * max(1.0, self.ca2)
+        unit, ca2 = self.unit, self.ca2
+        return unit * ca2 if ca2 > 1.0 else unit
 
     @property
     def is_idle(self) -> bool:

@@ -12,6 +12,7 @@ Worked example, service 0.1 s with a coefficient of variation of 0.15, target 0.
 
 import math
 from functools import cached_property, lru_cache
+from math import exp, fsum
 from typing import Final
 
 import msgspec
@@ -100,12 +101,15 @@ class LateTable:
     ``ca2``: squared coefficient of variation of the arrivals (1: Poisson).
     """
 
-    __slots__ = ("_columns", "_left_s", "_points", "_tail", "ca2", "hopeless", "service")
+    __slots__ = ("_columns", "_left_s", "_lost", "_points", "_tail", "_timely", "ca2", "hopeless", "service")
 
     def __init__(self, service: Service, ca2: float) -> None:
         self.service = service
         self.ca2 = ca2
         self._points = service.points
+        self._timely = [each for each in self._points if each[1] > 0.0]
+        self._lost = [weight for weight, left_s in self._points if left_s <= 0.0]
+        """Points with time left for waiting; weights of the others."""
         self._tail = 2.0 / (service.mean_s * (ca2 + service.cs2))
         self.hopeless = math.fsum(weight for weight, left_s in self._points if left_s <= 0.0)
         """Share of the requests whose own service is longer than the target allows, on any number of slots."""
@@ -152,17 +156,21 @@ class LateTable:
             return step * math.ceil(MOST_SLOTS / step)
         allowed = self.hopeless + max(allowed - self.hopeless, 0.2 * allowed)
         blocked, before, waits, slots = 1.0, 1.0, 1.0, 0
-        (hopeful, left_s), tail, late = self._left_s, self._tail, 1.0
+        (hopeful, left_s), tail, late = self._left_s, -self._tail, 1.0
+        if late > allowed:
+            # On no more slots than the load every request is late.
+            for slots in range(1, int(load) + 1):
+                offered = load * blocked
+                blocked = offered / (slots + offered)
         while late > allowed and slots < MOST_SLOTS:
             slots += 1
-            before = waits
-            blocked = load * blocked / (slots + load * blocked)
-            if slots > load:
-                waits = _waits(slots, load, blocked)
-                # At least as many are late as if all had the mean time left (Jensen): one power instead of many.
-                late = self.hopeless + hopeful * waits * math.exp(-tail * (slots - load) * left_s)
-                if late <= allowed:
-                    late = self._late_of(slots, load, waits)
+            offered = load * blocked
+            blocked = offered / (slots + offered)
+            before, waits = waits, blocked / (1.0 - load / slots * (1.0 - blocked))
+            # At least as many are late as if all had the mean time left (Jensen): one power instead of many.
+            late = self.hopeless + hopeful * waits * exp(tail * (slots - load) * left_s)
+            if late <= allowed:
+                late = self._late_of(slots, load, waits)
         count = int((slots - 1) / step + 1e-9) + 1
         while (size := step * count) < slots - 1e-9:
             if self._late_of(size, load, _between(before, waits, size - slots + 1)) <= allowed:
@@ -173,10 +181,8 @@ class LateTable:
     def _late_of(self, slots: float, load: float, waits: float) -> float:
         if load >= slots:
             return 1.0
-        tail = self._tail * (slots - load)
-        return math.fsum(
-            [weight * (1.0 if left_s <= 0.0 else waits * math.exp(-tail * left_s)) for weight, left_s in self._points]
-        )
+        tail = -self._tail * (slots - load)
+        return fsum([*self._lost, *[weight * (waits * exp(tail * left_s)) for weight, left_s in self._timely]])
 
     def _column(self, slots: int) -> npt.NDArray[np.float32]:
         """Returns the late shares of ``LOADS`` on ``slots``."""

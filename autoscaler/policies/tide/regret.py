@@ -56,8 +56,9 @@ class Regret:
     def update(self, level: Level, slots: float, least: float, now: float) -> None:
         """Adds the size that was chosen at ``now``. ``least``: difference from which on it is another one."""
         before, self._before = self._before, slots
-        self._contradicted += ((not level.is_steady) - self._contradicted) / MEMORY_S
-        if not level.is_steady:
+        is_steady = level.is_steady
+        self._contradicted += ((not is_steady) - self._contradicted) / MEMORY_S
+        if not is_steady:
             return
         if slots < before - least:
             self._at = self._at or (level.level, level.window_s)
