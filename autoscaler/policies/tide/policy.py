@@ -17,6 +17,7 @@ is tried where the known groups are not enough; without any rate, the requests t
 import math
 from collections import deque
 from collections.abc import Mapping
+from operator import mul
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -222,10 +223,10 @@ class TidePolicy:
         is_counted: bool,
     ) -> Recommendation:
         kinds = self._kinds(capacity)
-        usable = [kind for kind in kinds if kind[0] > 0.0]
+        slots, _, counts, _, starts_s = zip(*[kind for kind in kinds if kind[0] > 0.0], strict=True)
         best, unit = capacity.best, capacity.unit
-        step = best.slots if len(usable) == 1 else unit * MIXED_STEP
-        start_s = max([each_s for _, _, _, _, each_s in usable])
+        step = best.slots if len(slots) == 1 else unit * MIXED_STEP
+        start_s = max(starts_s)
         lates, level = self._lates(capacity.service), self._level
         if is_counted:
             self._outlook.update(level, start_s + 1.0)
@@ -249,7 +250,7 @@ class TidePolicy:
             self._price.update(arrivals, late, lost, self._aim)
         base, drain = self._drained(observation, capacity, base, step, start_s, now)
         wanted = base + drain
-        present = math.fsum([slots * count for slots, _, count, _, _ in usable])
+        present = math.fsum(map(mul, slots, counts))
         if not self._is_begun:
             # What runs at the beginning was wanted, and is the only memory until something is learnt.
             self._is_begun = True
@@ -276,7 +277,7 @@ class TidePolicy:
             noise = DEAD_BAND_SIGMAS * math.sqrt(level.dispersion * max(level.level, level.dispersion) / level.window_s)
             within = unit * lates.base((load + noise) / unit, allowed, step / unit)
             most = min(recent, max(within, cover))
-            if len(usable) > 1 and most < present:
+            if len(slots) > 1 and most < present:
                 # Whole replicas of several groups: what ``most`` slots would have anyway is no surplus.
                 most = chosen(kinds, present, most)[0].slots
             if present <= most + 1e-9:
@@ -287,7 +288,7 @@ class TidePolicy:
             target = min(step, best.slots)
         mix, other = chosen(kinds, present, target)
         self._regret.update(level, mix.slots, 0.5 * step, now)
-        counts = _after_ready(capacity, mix.counts, min(target, wanted))
+        ordered = _after_ready(capacity, mix.counts, min(target, wanted))
         alone = None
         theta, silence_s = self._price.theta(self._aim), self._silence.seconds
         expected = Expected(level.level, level.window_s, theta, self._expectation, silence_s)
@@ -303,18 +304,18 @@ class TidePolicy:
         reasons = (alone,) if alone else reasons_of(self._function.sla, capacity, lates, expected, sizes, mixes)
         if alone is None and target > mix.slots + 1e-9 and (tried := _unknown(capacity)) is not None:
             seen = capacity.groups[tried].seen
-            counts[tried] = min(1, seen.existing + seen.draining + (1 if seen.room is None else max(0, seen.room)))
+            ordered[tried] = min(1, seen.existing + seen.draining + (1 if seen.room is None else max(0, seen.room)))
             reasons += (reason("kind_tried", seen.accelerator),)
         figures = {"level": level.level, "base": base, "cover": cover, "target": target}
-        share, desired = self._function.gpu.core_percentage, sum(counts)
+        share, desired = self._function.gpu.core_percentage, sum(ordered)
         if desired > observation.existing:
-            for each, count in zip(capacity.groups, counts, strict=True):
-                seen = each.seen
-                self._starts[seen.accelerator].order(max(0, count - seen.ready - seen.starting - seen.draining))
+            for seen, count in zip(observation.groups, ordered, strict=True):
+                more = count - seen.ready - seen.starting - seen.draining
+                self._starts[seen.accelerator].order(more if more > 0 else 0)
         return Recommendation(
             desired=desired,
             groups=tuple(
-                [row(each.seen.accelerator, count, share) for each, count in zip(capacity.groups, counts, strict=True)]
+                [row(seen.accelerator, count, share) for seen, count in zip(observation.groups, ordered, strict=True)]
             ),
             reasons=reasons,
             is_zero_settled=True,
@@ -488,8 +489,8 @@ class TidePolicy:
         for each in capacity.groups:
             seen = each.seen
             count, room = seen.ready + seen.starting, seen.room
-            most = MANY if room is None else max(0, count + seen.draining + room)
-            kinds.append((each.slots, each.price, count, most, starts[seen.accelerator].median_s))
+            most = MANY if room is None else count + seen.draining + room
+            kinds.append((each.slots, each.price, count, most if most > 0 else 0, starts[seen.accelerator].median_s))
         return tuple(kinds)
 
     def _needed(self, kinds: Kinds, unit: float, target: float) -> Mix | None:
@@ -537,15 +538,18 @@ def _unknown(capacity: Capacity) -> int | None:
 def _after_ready(capacity: Capacity, counts: tuple[int, ...], needed: float) -> list[int]:
     """Returns ``counts``, with releases taken back while the ready replicas that stay have less than ``needed``
     slots: those of the least price per slot first."""
-    groups, kept = capacity.groups, list(counts)
-    carried = math.fsum([each.slots * min(count, each.seen.ready) for each, count in zip(groups, kept, strict=True)])
+    groups, kept, slots, released = capacity.groups, list(counts), [], []
+    for index, (each, count) in enumerate(zip(groups, counts, strict=True)):
+        its, ready = each.slots, each.seen.ready
+        if count >= ready:
+            slots.append(its * ready)
+        else:
+            slots.append(its * count)
+            if its > 0.0:
+                released.append((each.price / its, index))
+    carried = math.fsum(slots)
     if carried >= needed - TIE:
         return kept
-    released = [
-        (each.price / each.slots, index)
-        for index, each in enumerate(groups)
-        if each.slots > 0.0 and kept[index] < each.seen.ready
-    ]
     for _, index in sorted(released):
         while carried < needed - TIE and kept[index] < groups[index].seen.ready:
             kept[index] += 1

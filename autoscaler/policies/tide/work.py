@@ -67,15 +67,13 @@ class GroupCapacity(msgspec.Struct, frozen=True, gc=False):
     seen: GroupObservation
     slots: float
     """Slots of one replica; 0: its rate is unknown, or its service alone is longer than the target."""
+    price: float
+    """Of a replica and an hour."""
 
     @property
     def is_unknown(self) -> bool:
         """Whether nothing is known of its service times."""
         return not _curve(self.seen)
-
-    @property
-    def price(self) -> float:
-        return self.seen.price_per_hour or UNPRICED
 
 
 class Capacity(msgspec.Struct, frozen=True, gc=False):
@@ -117,13 +115,18 @@ class Arrivals:
     def new(self, counts: ArrivalCounts) -> tuple[dict[float, float], float] | None:
         """Returns (arrivals by batch size, late answers) since the last call, from counts that only grow. None where
         one fell: counting began again, and nothing new is known."""
-        arrived, late = dict(counts.sizes), counts.late
-        before, self._before = self._before, arrived
+        late = counts.late
+        before, self._before = self._before, dict(counts.sizes)
         late_before, self._late = self._late, late
-        found = {size: count - before.get(size, 0.0) for size, count in arrived.items()}
-        if late < late_before or min(found.values(), default=0.0) < 0.0:
+        new = {}
+        for size, count in counts.sizes:
+            known = before.get(size, 0.0)
+            if count > known:
+                new[size] = count - known
+            elif count < known:
+                return None
+        if late < late_before:
             return None
-        new = {size: count for size, count in found.items() if count > 0.0}
         total = math.fsum(new.values())
         if total > 0.0:
             weight = min(1.0, total / MEMORY_REQUESTS) if self.shares else 1.0
@@ -140,9 +143,13 @@ class Arrivals:
 
 
 _Facts = tuple[bool, list[tuple[object, ...]]]
-"""Whether the concurrency limit counts inferences, and what was measured of each group."""
+"""Whether the concurrency limit counts inferences, and the price of each group and what was measured of it."""
 _Asked = tuple[Mapping[float, float], Mapping[str, float]]
 """The shares of the batch sizes, and the seconds to the first output by group."""
+
+
+_Candidate = tuple[int, str, float, float, float]
+"""A group that can serve: (index, name, price, requests that a replica runs at a time, slots of a replica)."""
 
 
 class _Served(NamedTuple):
@@ -160,6 +167,8 @@ class _Served(NamedTuple):
     """Mean work of a request there."""
     slots: tuple[float, ...]
     """Of one replica, for each group."""
+    prices: tuple[float, ...]
+    candidates: tuple[_Candidate, ...]
     slowed: tuple[str, ...]
     """As :attr:`Capacity.paced`."""
     is_infeasible: bool
@@ -223,24 +232,22 @@ class Reference:
         the SLA's time per output token."""
         seen, shares = observation.groups, shares or {1.0: 1.0}
         first_s = _first_s(observation)
-        facts, asked = (is_in_inferences, [_facts(each) for each in seen]), (shares, first_s)
+        facts, asked = (is_in_inferences, _facts(seen)), (shares, first_s)
         paced = UNPACED if per_token_s is None else Paced(observation.tokens, per_token_s)
         served = None if paced.is_known or self._served is None or self._served.facts != facts else self._served
         if served is not None and served.curves is served.measured and served.asked == asked:
             # The same would be found again.
             if len(served.curves) > 1 or self._factors:
-                self._leading(seen, served.curves)
+                self._count(seen)
         else:
             served = self._serve(seen, facts, asked, paced, served)
             if served is None:
                 return None
-        groups = tuple(map(GroupCapacity, seen, served.slots))
-        useful = [each for each in groups if each.slots]
-        if not useful:
+        if not served.candidates:
             return None
-        best = self._best_of(useful, load, self._slots)
-        name = best.seen.accelerator
-        width = self._slots[name]
+        groups = tuple(map(GroupCapacity, seen, served.slots, served.prices))
+        index, name, _, width, _ = self._best_of(served.candidates, load)
+        best = groups[index]
         curve = tuple([(size, seconds * width) for size, seconds in served.curves[name]])
         return Capacity(
             groups,
@@ -287,7 +294,17 @@ class Reference:
         chosen = usable or {min(alone_s, key=lambda name: (alone_s[name], name))}
         mean_s = times[self._name][0]
         carried = self._carry(seen, chosen, mean_s, times)
-        found = _Served(facts, asked, measured, curves, curves[self._name], mean_s, carried, slowed, not usable)
+        prices = tuple([each.price_per_hour or UNPRICED for each in seen])
+        candidates = tuple(
+            [
+                (index, each.accelerator, prices[index], slots[each.accelerator], carried[index])
+                for index, each in enumerate(seen)
+                if carried[index]
+            ]
+        )
+        found = _Served(
+            facts, asked, measured, curves, curves[self._name], mean_s, carried, prices, candidates, slowed, not usable
+        )
         if not paced.is_known:
             self._served = found
         return found
@@ -334,14 +351,20 @@ class Reference:
 
     def _leading(self, groups: Sequence[GroupObservation], curves: Mapping[str, Curve]) -> GroupObservation | None:
         """Counts the answers of each group, and returns the one with the most since it had no replica."""
-        before, lead, most = self._answers, None, ENOUGH
-        self._answers = answers = dict[str, float]()
+        lead, most = None, ENOUGH
+        self._count(groups)
         for each in groups:
-            name = each.accelerator
-            answers[name] = count = before.get(name, 0.0) + each.rps if each.ready else 0.0
-            if count >= most and each.execution_s and name in curves:
+            count = self._answers[each.accelerator]
+            if count >= most and each.execution_s and each.accelerator in curves:
                 lead, most = each, count
         return lead
+
+    def _count(self, groups: Sequence[GroupObservation]) -> None:
+        """Counts the answers of each group."""
+        before = self._answers
+        self._answers = {
+            each.accelerator: before.get(each.accelerator, 0.0) + each.rps if each.ready else 0.0 for each in groups
+        }
 
     def _widths(
         self, groups: Sequence[GroupObservation], curves: Mapping[str, Curve], is_in_inferences: bool, paced: Paced
@@ -380,24 +403,23 @@ class Reference:
             found.append(slots if slots >= LEAST_SLOTS else 0.0)
         return tuple(found)
 
-    def _best_of(self, groups: Sequence[GroupCapacity], load: float, slots: Mapping[str, float]) -> GroupCapacity:
+    def _best_of(self, candidates: Sequence[_Candidate], load: float) -> _Candidate:
         """Returns the group that alone would carry ``load`` for the least price, by the square-root rule: the one of
-        before unless another one is clearly cheaper. ``slots``: requests that a replica runs at a time."""
-
-        found, least, before, its = groups[0], math.inf, None, math.inf
-        for each in groups:
-            seen = each.seen
-            width = slots[seen.accelerator]
-            offered = load * width / each.slots
+        before unless another one is clearly cheaper."""
+        found, least, before, its, best = candidates[0], math.inf, None, math.inf, self._best
+        for each in candidates:
+            _, name, price, width, slots = each
+            offered = load * width / slots
             replicas = (offered + SPARE * math.sqrt(offered)) / width
-            price = (seen.price_per_hour or UNPRICED) * (replicas if replicas > 1.0 else 1.0)
+            if replicas > 1.0:
+                price *= replicas
             if price < least:
                 found, least = each, price
-            if before is None and seen.accelerator == self._best:
+            if name == best:
                 before, its = each, price
         if before is None or its > CLEARLY * least or not load / OTHER <= self._best_load <= OTHER * load:
             before, self._best_load = found, load
-        self._best = before.seen.accelerator
+            self._best = found[1]
         return before
 
     def _steady(self, curve: Curve, shares: Mapping[float, float], cv: float, first_s: float | None) -> Service:
@@ -477,18 +499,24 @@ def _curve(group: GroupObservation) -> Curve:
     return known
 
 
-def _facts(group: GroupObservation) -> tuple[object, ...]:
-    """Returns what a group's curve and the requests that its replica runs at a time are computed from."""
-    return (
-        group.accelerator,
-        group.services,
-        group.mu_ips,
-        group.limit,
-        group.mean_batch,
-        group.unloaded_s,
-        group.min_execution_s,
-        group.min_execution_occupancy,
-    )
+def _facts(groups: Sequence[GroupObservation]) -> list[tuple[object, ...]]:
+    """Returns the price of each group, and what its curve and the requests that its replica runs at a time are computed
+    from. The present occupancy counts where that of the least execution time is unknown."""
+    return [
+        (
+            each.accelerator,
+            each.price_per_hour,
+            each.services,
+            each.mu_ips,
+            each.limit,
+            each.mean_batch,
+            each.min_execution_s,
+            each.one_s,
+            each.min_execution_occupancy,
+            each.unloaded_s if each.min_execution_occupancy is None else None,
+        )
+        for each in groups
+    ]
 
 
 def _slots(group: GroupObservation, curve: Curve | None, limit: float, is_in_inferences: bool) -> float:
