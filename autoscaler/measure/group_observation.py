@@ -83,7 +83,7 @@ def observed_group(
     processed. The windows are read again after that; until then the figures last read hold for ``FIGURES_S``, unless
     there is no rate, or a first one has become known since."""
     figures = NO_FIGURES if kept is None or kept.figures is None else kept.figures
-    # By place: a named tuple takes ten times as long to read by name.
+    # By place, which takes less time than by name.
     at, bound = figures[0], figures[1]
     if kept is not None and (bound is None or at < taken_at or not 0.0 <= now - at < FIGURES_S):
         figures = kept.read(now, q, slo_s)

@@ -538,16 +538,16 @@ def _unknown(capacity: Capacity) -> int | None:
 def _after_ready(capacity: Capacity, counts: tuple[int, ...], needed: float) -> list[int]:
     """Returns ``counts``, with releases taken back while the ready replicas that stay have less than ``needed``
     slots: those of the least price per slot first."""
-    groups, kept, slots, released = capacity.groups, list(counts), [], []
+    groups, kept, parts, released = capacity.groups, list(counts), [], []
     for index, (each, count) in enumerate(zip(groups, counts, strict=True)):
         its, ready = each.slots, each.seen.ready
         if count >= ready:
-            slots.append(its * ready)
+            parts.append(its * ready)
         else:
-            slots.append(its * count)
+            parts.append(its * count)
             if its > 0.0:
                 released.append((each.price / its, index))
-    carried = math.fsum(slots)
+    carried = math.fsum(parts)
     if carried >= needed - TIE:
         return kept
     for _, index in sorted(released):
