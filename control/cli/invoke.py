@@ -6,11 +6,11 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from tidegate.control.cli.cluster.elsewhere import in_control_process
+from tidegate.control.cli.cluster.elsewhere import Files, in_control_process
 from tidegate.control.cli.common import (
     EXIT_FAILED,
     JsonOption,
@@ -28,6 +28,11 @@ from tidegate.control.cli.show import NameArgument
 
 if TYPE_CHECKING:
     from tidegate.control.sdk import Tidegate
+
+FILES: Final = Files(
+    read={"data": "@", "file": "", "tensor": "[^=]*=@"},
+    refused={"cacert": "the control process trusts the certificate of its gateway"},
+)
 
 
 def invoke(
@@ -89,7 +94,7 @@ def _check(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("invoke")(guarded(in_control_process(invoke)))
+    app.command("invoke")(guarded(in_control_process(invoke, FILES)))
 
 
 def _invoke_http(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.control.cli.cluster.elsewhere import in_control_process
+from tidegate.control.cli.cluster.elsewhere import Files, in_control_process
 from tidegate.control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, fail, guarded, print_json, say
 from tidegate.control.cli.develop.activity import activity
 from tidegate.errors import Fault, InvalidInputError
@@ -94,7 +94,7 @@ def save(pieces: Iterator[bytes], output: Path, on_count: Callable[[int], None] 
 
 
 def register(app: typer.Typer) -> None:
-    app.command("record")(guarded(in_control_process(record)))
+    app.command("record")(guarded(in_control_process(record, Files(written=("output",)))))
     app.command("replay")(guarded(replay))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.control.cli.cluster.elsewhere import in_control_process
+from tidegate.control.cli.cluster.elsewhere import Files, in_control_process
 from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
 from tidegate.control.cli.common import (
     EXIT_FAILED,
@@ -185,7 +185,9 @@ def explain(
 def register(app: typer.Typer) -> None:
     app.command("list")(guarded(list_functions))
     app.command("status")(guarded(status))
-    app.command("explain")(guarded(in_control_process(explain)))
+    app.command("explain")(
+        guarded(in_control_process(explain, Files(refused={"log": "the file is read here, and needs no cluster"})))
+    )
 
 
 def _explain_log(log: Path, name: str, last: int, json: bool) -> None:

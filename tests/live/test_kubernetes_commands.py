@@ -1,6 +1,7 @@
 """Commands with ``--context``, and ``kubectl``, over a real API server and a control process that follows it."""
 
 import json
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_a_manifest_is_deployed_shown_and_deleted(commands: Commands, node: Node
     assert "echo is revision echo-00002" in done.stdout
     hint = f"kubectl --context tests -n {commands.space} exec deploy/tidegate -- tidegate explain echo"
     assert hint in commands.run("explain", "echo", code=2).stderr
-    hint = f"kubectl --context tests -n {commands.space} logs -f -l tidegate.dev/function=echo -c model-server"
+    hint = f"kubectl --context tests -n {commands.space} logs -f -l 'tidegate.dev/function in (echo)' -c model-server"
     assert hint in commands.run("logs", "echo", "--follow", code=2).stderr
     assert "applied functions: echo" in commands.run("delete", "echo", "other", code=2).stderr
     commands.run("delete", "echo")
@@ -127,6 +128,11 @@ def test_a_pipeline_is_shown_with_the_pods_of_its_stages_and_deleted_with_them(c
     shown = json.loads(commands.run("status", "line", "--json").stdout)
     assert shown["function"]["status"]["url"] in done.stdout.splitlines()
     assert [each["metadata"]["name"] for each in shown["pods"]] == node.pods
+    hint = commands.run("logs", "line", "--follow", code=2).stderr
+    words = shlex.split(hint.partition("allowed: ")[2])
+    selector = words[words.index("-l") + 1]
+    found = node.do(lambda api: api.get(f"/api/v1/namespaces/{commands.space}/pods", labelSelector=selector))
+    assert [each["metadata"]["name"] for each in found["items"]] == node.pods
     assert "allowed: no stage of a pipeline; delete line too" in commands.run("delete", "echo", code=2).stderr
     commands.run("delete", "echo", "line")
     live.until(lambda: not node.pods, 30.0, "no Pod")

@@ -137,9 +137,8 @@ class Cluster:
 
     async def pods(self, each: Object) -> list[Object]:
         """Returns the Pods of an object's replicas: of a pipeline those of its stages."""
-        names = stages_of(each) or [each["metadata"]["name"]]
         path = f"/api/v1/namespaces/{self.namespace}/pods"
-        listed = await self._api.get(path, labelSelector=f"{FUNCTION} in ({','.join(map(label, names))})")
+        listed = await self._api.get(path, labelSelector=selector_of(each))
         return list(listed["items"])
 
     async def delete(self, each: Object) -> None:
@@ -155,6 +154,12 @@ class Cluster:
 def stages_of(each: Object) -> list[str]:
     """Returns the functions that are stages of an object; none if it is no pipeline."""
     return [stage["function"] for stage in each["spec"].get("stages", [])]
+
+
+def selector_of(each: Object) -> str:
+    """Returns the label selector of the Pods of an object's replicas: of a pipeline those of its stages."""
+    names = stages_of(each) or [each["metadata"]["name"]]
+    return f"{FUNCTION} in ({','.join(map(label, names))})"
 
 
 def condition(each: Object, kind: str) -> Object:

@@ -1,5 +1,6 @@
 """What the commands with ``--context`` do and print."""
 
+import shlex
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -11,6 +12,7 @@ from tidegate.control.cli.cluster.client import (
     CONTAINERS,
     Cluster,
     condition,
+    selector_of,
     stages_of,
     with_cluster,
 )
@@ -27,7 +29,6 @@ from tidegate.control.cli.common import (
 )
 from tidegate.control.cli.develop.activity import activity
 from tidegate.control.sdk import StartFailedError
-from tidegate.deploy.kubernetes.pods.template import FUNCTION, label
 from tidegate.deploy.kubernetes.process.api import ClusterError
 from tidegate.deploy.kubernetes.resources.objects import Converted, objects_of
 from tidegate.deploy.kubernetes.resources.states import LATEST, READY, STARTS
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Object = dict[str, Any]
+KUBECTL_STREAMS: Final = 5
+"""Logs that ``kubectl logs -f`` follows at once without ``--max-log-requests``."""
 MANIFESTS: Final = (".yaml", ".yml", ".json")
 
 
@@ -275,9 +278,26 @@ def logs(
         say(f"{name} has no line to read (--source {source})")
 
 
-def follow(context: str, namespace: str | None, name: str, *, replica: str | None, source: str) -> InvalidInputError:
-    """Returns why the output of a cluster's function is not followed from here, with the command that does."""
-    pods = f"-l {FUNCTION}={label(name)}" if replica is None else replica
-    containers = "--all-containers" if source == "all" else f"-c {CONTAINERS[source][0]}"
-    command = f"{kubectl(context, namespace)} logs -f {pods} {containers} --prefix"
+def follow(
+    context: str, namespace: str | None, name: str, *, tail: int, replica: str | None, source: str
+) -> InvalidInputError:
+    """Returns why the output of a cluster's function is not followed from here, with the command that does: of a
+    pipeline with the Pods of its stages."""
+
+    async def run(cluster: Cluster) -> tuple[Object, list[Object]]:
+        found = await cluster.get(name)
+        return found, await cluster.pods(found)
+
+    found, there = with_cluster(context, namespace, run)
+    words = ["-l", selector_of(found)] if replica is None else [replica]
+    words += ["--all-containers"] if source == "all" else ["-c", CONTAINERS[source][0]]
+    words += ["--prefix", f"--tail={tail}"]
+    streams = sum(map(_containers, there)) if source == "all" else len(there)
+    if replica is None and streams > KUBECTL_STREAMS:
+        words.append(f"--max-log-requests={streams}")
+    command = f"{kubectl(context, namespace)} logs -f {shlex.join(words)}"
     return InvalidInputError("logs", [Fault("--follow", "the flag", f"no such option with --context: {command}")])
+
+
+def _containers(pod: Object) -> int:
+    return len(pod["spec"]["containers"]) + len(pod["spec"].get("initContainers", ()))

@@ -4,8 +4,10 @@ The control process of a cluster has no address outside of its Pod, and its API 
 """
 
 import inspect
+import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -17,9 +19,25 @@ from tidegate.errors import Fault, InvalidInputError
 
 OURS: Final = ("context", "namespace")
 STATE: Final = "state"
+STANDARD_INPUT: Final = "-"
+FLAG: Final = "\0"
+"""In place of the value of an option that has none; no argument of a program contains it."""
 
 
-def in_control_process(command: Callable[..., None]) -> Callable[..., None]:
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Options of a command that name files of this machine, by their parameters. The Pod does not have the files, so a
+    shell here reads and writes them, and kubectl passes standard input and output on."""
+
+    read: Mapping[str, str] = field(default_factory=dict)
+    """Pattern of what stands before the file's name in a value; one that does not begin so names no file."""
+    written: Collection[str] = ()
+    """Left out, the command writes to standard output."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why the option has no meaning with a context."""
+
+
+def in_control_process(command: Callable[..., None], files: Files = Files()) -> Callable[..., None]:
     """Adds ``--context`` and ``--namespace`` to a command that the control process alone can carry out. With them it is
     refused, and the command that runs it in the control process's Pod is named."""
     own = inspect.signature(command, eval_str=True)
@@ -27,7 +45,7 @@ def in_control_process(command: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         typed, context, namespace = given.pop("typed"), *(given.pop(name) for name in OURS)
         if check(context, namespace, state=given.get(STATE)) is not None:
-            raise refused(context, namespace, list(words(typed)))
+            raise refused(context, namespace, typed, files)
         command(**given)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -41,26 +59,43 @@ def in_control_process(command: Callable[..., None]) -> Callable[..., None]:
     return in_place_of(command, run, [*kept[:at], *added, *kept[at:], context])
 
 
-def refused(context: str, namespace: str | None, command: list[str]) -> InvalidInputError:
+def refused(context: str, namespace: str | None, typed: typer.Context, files: Files) -> InvalidInputError:
     """Returns why a command is not carried out from here, with the one that does it."""
-    # What a command reads of standard input goes through kubectl.
-    exec_ = f"{kubectl(context, namespace)} exec {'-i ' if '@-' in command or '-' in command else ''}deploy/tidegate --"
-    allowed = f"run it in the control process: {exec_} {shlex.join(('tidegate', *command))}"
-    return InvalidInputError(command[0], [Fault("--context", context, allowed)])
+    name = typed.info_name or ""
+    words, redirections, sent, faults = [name], list[str](), list[str](), list[Fault]()
+    for parameter, option, value in _typed(typed):
+        if parameter in files.written:
+            redirections += [">", shlex.quote(value)]
+            continue
+        if parameter in files.refused:
+            faults.append(Fault(option, value, f"no such option with --context: {files.refused[parameter]}"))
+        found = re.match(files.read[parameter], value) if parameter in files.read else None
+        if found is not None:
+            file, value = value[found.end() :], found[0] + STANDARD_INPUT
+            if sent:
+                allowed = f"one file with --context, which goes through standard input: {sent[0]} is the first"
+                faults.append(Fault(option, file, allowed))
+            if file != STANDARD_INPUT:
+                redirections += ["<", shlex.quote(file)]
+            sent.append(file)
+        words += [option] if option else []
+        words += [value] if value != FLAG else []
+    exec_ = f"{kubectl(context, namespace)} exec {'-i ' if sent else ''}deploy/tidegate --"
+    command = " ".join((exec_, shlex.join(("tidegate", *words)), *redirections))
+    there = Fault("--context", context, f"run it in the control process: {command}")
+    return InvalidInputError(name, faults or [there])
 
 
-def words(typed: typer.Context) -> Iterator[str]:
-    """Yields a command as it was typed, without the options of a cluster: its name, arguments, options."""
-    yield typed.info_name or ""
+def _typed(typed: typer.Context) -> Iterator[tuple[str, str, str]]:
+    """Yields a command as it was typed, without the options of a cluster: the parameter, its option and a value of it.
+    Arguments come first, without an option; a flag has the value FLAG."""
     given = [each for each in typed.command.params if _is_given(typed, each.name or "")]
     for each in sorted(given, key=lambda each: each.param_type_name != "argument"):
         value = typed.params[each.name or ""]
-        option = max(each.opts, key=len) if each.param_type_name != "argument" else None
+        option = max(each.opts, key=len) if each.param_type_name != "argument" else ""
         for one in value if isinstance(value, list | tuple) else (value,):
-            if option is not None:
-                yield option
-            if not isinstance(one, bool):
-                yield str(one.value if isinstance(one, Enum) else one)
+            text = FLAG if isinstance(one, bool) else str(one.value if isinstance(one, Enum) else one)
+            yield each.name or "", option, text
 
 
 def _is_given(typed: typer.Context, name: str) -> bool:

@@ -32,7 +32,7 @@ def logs(
         from tidegate.control.cli.cluster import commands
 
         if follow:
-            raise commands.follow(context or "", namespace, name, replica=replica, source=source)
+            raise commands.follow(context or "", namespace, name, tail=tail, replica=replica, source=source)
         commands.logs(context or "", namespace, name, tail=tail, replica=replica, source=source, json=json)
         return
     clean, is_silent = escaped if sys.stdout.isatty() else str, True

@@ -2,6 +2,7 @@
 the rest."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,24 +12,68 @@ from typer.testing import CliRunner
 
 from tidegate.control.cli.app import app
 from tidegate.control.cli.cluster import commands
-from tidegate.control.cli.cluster.commands import follow
+from tidegate.control.cli.cluster.client import Cluster
 from tidegate.deploy.kubernetes.process.api import ClusterError
 
 OF_THIS_MACHINE = {"up", "down", "gateway", "dev", "load", "profile"}
 """Commands that start or end processes here, or work with the files and the load of this machine."""
 
 
+class Applied:
+    """An API server with a pipeline ``line`` over ``first`` and ``second``, a function ``other``, and their Pods: the
+    model server and the queue-proxy of each, ``other`` with six."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    async def get(self, path: str, **query: str) -> dict[str, Any]:
+        if path.endswith("/pods"):
+            return {"items": _pods(query["labelSelector"])}
+        stages = {"stages": [{"function": "first"}, {"function": "second"}]}
+        specs = {"line": stages} if path.endswith("/pipelines") else {name: {} for name in ("first", "second", "other")}
+        return {"items": [{"metadata": {"name": name}, "spec": spec} for name, spec in specs.items()]}
+
+    async def delete(self, path: str) -> None:
+        self.deleted.append(path.rpartition("/")[2])
+
+    def run(self, context: str, namespace: str | None, do: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+        """In place of :func:`tidegate.control.cli.cluster.client.with_cluster`."""
+        return asyncio.run(do(Cluster(self, namespace or "default")))  # type: ignore[arg-type]  # of an API what is called
+
+
+def _pods(selector: str) -> list[dict[str, Any]]:
+    """Returns the Pods that a label selector finds."""
+    found = re.fullmatch(r"tidegate\.dev/function in \((.*)\)", selector)
+    assert found is not None, selector
+    names = [f"{name}-{number}" for name in found[1].split(",") for number in range(6 if name == "other" else 1)]
+    return [{"metadata": {"name": name}, "spec": {"containers": [{}, {}]}} for name in names if name[:4] != "line"]
+
+
+ENDS = "--prefix --tail=100"
+
+
 @pytest.mark.parametrize(
-    ("replica", "source", "wanted"),
+    ("words", "wanted"),
     [
-        (None, "server", "-l tidegate.dev/function=echo -c model-server --prefix"),
-        (None, "all", "-l tidegate.dev/function=echo --all-containers --prefix"),
-        ("echo-00001-aaaaa", "proxy", "echo-00001-aaaaa -c queue-proxy --prefix"),
+        (("first",), f"-l 'tidegate.dev/function in (first)' -c model-server {ENDS}"),
+        (("line",), f"-l 'tidegate.dev/function in (first,second)' -c model-server {ENDS}"),
+        (("line", "--source", "all"), f"-l 'tidegate.dev/function in (first,second)' --all-containers {ENDS}"),
+        (("first", "--replica", "first-0", "--source", "proxy", "-n", "5"), "first-0 -c queue-proxy --prefix --tail=5"),
+        (("other",), f"-l 'tidegate.dev/function in (other)' -c model-server {ENDS} --max-log-requests=6"),
+        (
+            ("other", "--source", "all"),
+            f"-l 'tidegate.dev/function in (other)' --all-containers {ENDS} --max-log-requests=12",
+        ),
+        (("other", "--replica", "other-0"), f"other-0 -c model-server {ENDS}"),
     ],
 )
-def test_the_command_that_follows_has_the_replica_and_the_source(replica: str | None, source: str, wanted: str) -> None:
-    said = str(follow("here", "models", "echo", replica=replica, source=source))
-    assert said.endswith(f"kubectl --context here -n models logs -f {wanted}")
+def test_the_command_that_follows_finds_the_pods_of_a_function_or_of_stages(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], wanted: str
+) -> None:
+    monkeypatch.setattr(commands, "with_cluster", Applied().run)
+    done = CliRunner().invoke(app, ["logs", *words, "--follow", "--context", "here", "--namespace", "models"])
+    assert done.exit_code == 2
+    assert done.stderr.strip().endswith(f"kubectl --context here -n models logs -f {wanted}")
 
 
 def test_every_other_command_that_finds_a_deployment_takes_a_context() -> None:
@@ -55,12 +100,62 @@ def test_every_other_command_that_finds_a_deployment_takes_a_context() -> None:
         (("cost", "--by", "tenant"), "exec deploy/tidegate -- tidegate cost --by tenant"),
         (("restart",), "exec deploy/tidegate -- tidegate restart"),
         (("version",), "exec deploy/tidegate -- tidegate version"),
+        (
+            ("invoke", "echo", "-d", "@my body.json", "--async"),
+            "exec -i deploy/tidegate -- tidegate invoke echo --data @- --async < 'my body.json'",
+        ),
+        (
+            ("invoke", "echo", "-d", '{"to": "@me"}'),
+            """exec deploy/tidegate -- tidegate invoke echo --data '{"to": "@me"}'""",
+        ),
+        (("invoke", "echo", "--data", ""), "exec deploy/tidegate -- tidegate invoke echo --data ''"),
+        (
+            ("invoke", "echo", "--file", "cat.jpg"),
+            "exec -i deploy/tidegate -- tidegate invoke echo --file - < cat.jpg",
+        ),
+        (
+            ("invoke", "echo", "--v2", "--input", "x=[1]", "--input", "y:UINT8=@y.raw"),
+            "exec -i deploy/tidegate -- tidegate invoke echo --v2 --input 'x=[1]' --input y:UINT8=@- < y.raw",
+        ),
+        (
+            ("invoke", "echo", "--v2", "--input", "x=@-"),
+            "exec -i deploy/tidegate -- tidegate invoke echo --v2 --input x=@-",
+        ),
+        (("record", "echo", "-o", "here.jsonl"), "exec deploy/tidegate -- tidegate record echo > here.jsonl"),
+        (("record", "echo"), "exec deploy/tidegate -- tidegate record echo"),
     ],
 )
 def test_what_the_control_process_alone_can_do_names_the_whole_command(words: tuple[str, ...], wanted: str) -> None:
     done = CliRunner().invoke(app, [*words, "--context", "here", "--namespace", "models"])
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.strip().endswith(f"run it in the control process: kubectl --context here -n models {wanted}")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (
+            ("invoke", "echo", "--v2", "--input", "x=@x.raw", "--input", "y=@y.raw"),
+            "--input: got y.raw; allowed: one file with --context, which goes through standard input: x.raw is the"
+            " first",
+        ),
+        (
+            ("invoke", "echo", "--cacert", "ca.pem"),
+            "--cacert: got ca.pem; allowed: no such option with --context: the control process trusts the certificate"
+            " of its gateway",
+        ),
+        (
+            ("explain", "echo", "--log", "decisions.jsonl"),
+            "--log: got decisions.jsonl; allowed: no such option with --context: the file is read here, and needs no"
+            " cluster",
+        ),
+    ],
+)
+def test_files_that_cannot_reach_the_control_process_are_named(words: tuple[str, ...], wanted: str) -> None:
+    done = CliRunner().invoke(app, [*words, "--context", "here"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert wanted in done.stderr
+    assert "kubectl" not in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -147,21 +242,6 @@ def test_logs_are_a_line_each_and_an_error_where_nothing_could_be_read(
     assert done.stdout.splitlines() == [output % each for each in lines.get("a") or ()]
 
 
-class Applied:
-    """A cluster with a pipeline ``line`` over ``first`` and ``second``, and a function ``other``."""
-
-    def __init__(self) -> None:
-        self.deleted: list[str] = []
-
-    async def all(self) -> list[dict[str, Any]]:
-        stages = {"stages": [{"function": "first"}, {"function": "second"}]}
-        specs = {"first": {}, "second": {}, "other": {}, "line": stages}
-        return [{"metadata": {"name": name}, "spec": spec} for name, spec in specs.items()]
-
-    async def delete(self, each: dict[str, Any]) -> None:
-        self.deleted.append(each["metadata"]["name"])
-
-
 @pytest.mark.parametrize(
     ("names", "deleted"),
     [
@@ -174,11 +254,7 @@ def test_a_stage_is_deleted_with_its_pipeline_and_after_it(
     monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], deleted: list[str] | None
 ) -> None:
     there = Applied()
-
-    def run(context: str, namespace: str | None, do: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
-        return asyncio.run(do(there))
-
-    monkeypatch.setattr(commands, "with_cluster", run)
+    monkeypatch.setattr(commands, "with_cluster", there.run)
     done = CliRunner().invoke(app, ["delete", *names, "--context", "here"])
     assert (done.exit_code, there.deleted) == ((2, []) if deleted is None else (0, deleted)), done.stderr
     if deleted is None:
