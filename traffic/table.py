@@ -249,6 +249,7 @@ def _group(name: str, groups: Mapping[str, list[ReplicaFacts]], share: RevisionS
         replicas=tuple(
             ReplicaRoute(id=status.id, address=status.address or "") for status in sorted(replicas, key=lambda r: r.id)
         ),
+        asleep=tuple(sorted(status.id for status in replicas if status.state is ReplicaState.ASLEEP)),
     )
 
 

@@ -53,10 +53,12 @@ class Fleet:
         """Opens the channels that a revision in use lacks. Returns True if there were any."""
         opened = False
         room.active = True
-        count = room.replica_count
+        count, awake = room.replica_count, room.awake_count
         for group in room.groups:
             for replica in group.replicas:
-                links = links_to(replica.id, count, self.worker_index, self.workers)
+                # Were those that sleep counted, one replica that is awake among many would serve some workers alone.
+                among = count if replica.asleep else awake
+                links = links_to(replica.id, among, self.worker_index, self.workers)
                 if links and not replica.linked:
                     replica.linked = opened = True
                     self.out.append(Link(replica.id, replica.address))
@@ -139,7 +141,9 @@ class Fleet:
             group.replicas.append(replica)
         for old in present.values():
             self._remove_replica(old)
+        asleep = frozenset(route.asleep)
         for replica in group.replicas:
+            replica.asleep = replica.id in asleep
             self.replicas[replica.id] = replica
 
     def _remove_revision(self, room: RevisionRoom) -> None:

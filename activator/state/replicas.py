@@ -40,6 +40,7 @@ class Replica:
     __slots__ = (
         "address",
         "answered_at",
+        "asleep",
         "ejected_until",
         "epoch",
         "failures",
@@ -81,6 +82,8 @@ class Replica:
         """The channel is open and was welcomed."""
         self.gone = False
         """The route table no longer lists it."""
+        self.asleep = False
+        """The route table says that it sleeps."""
         self.epoch = 0
         """Grows with each channel that opens or breaks: credits of another epoch are void."""
         self.incarnation = ""
@@ -466,6 +469,7 @@ def links_to(replica: str, replicas: int, worker_index: int | None, workers: int
 
     Each replica is linked by ``ceil(64 * workers / replicas)`` workers, those after the one that its name hashes to. So
     a worker has about 64 links and no replica has none. A worker without a number keeps channels to all.
+    ``replicas``: how many the revision has; for one that is awake, how many of them are awake.
     """
     if replicas <= LINKS_ALL or workers <= 1 or worker_index is None:
         return True

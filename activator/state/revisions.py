@@ -342,6 +342,11 @@ class RevisionRoom:
         return sum(len(group.replicas) for group in self.groups)
 
     @property
+    def awake_count(self) -> int:
+        """Number of its replicas that do not sleep, as far as the route table says."""
+        return sum(not replica.asleep for group in self.groups for replica in group.replicas)
+
+    @property
     def mu_ips(self) -> float:
         """Service rate of all groups together as far as it is known, in inferences per second; 0 if it is unknown."""
         return sum(group.mu_ips or 0.0 for group in self.groups if group.share > 0)

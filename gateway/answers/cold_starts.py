@@ -99,10 +99,10 @@ class ColdStarts:
 
     def silent(self, route: FunctionRoute) -> list[tuple[str, str]]:
         """Returns (revision, replica) for each state that the function's status depends on and that this worker does
-        not know."""
+        not know: the route table says which replicas sleep, and has no other state."""
         if self.is_awake(route):
             return []
-        pairs = ((each.id, one.id) for each in _serving(route) for one in _replicas_of(each))
+        pairs = ((each.id, replica) for each in _serving(route) for replica in _not_asleep(each))
         return [(revision, replica) for revision, replica in pairs if replica not in self._states]
 
     def replica_to_ask(self, revision: RevisionRoute) -> ReplicaRoute | None:
@@ -136,7 +136,7 @@ class ColdStarts:
         serving = _serving(route)
         if serving and all(revision.failure is not None for revision in serving):
             return "failed"
-        here = (replica.id for revision in serving for replica in _replicas_of(revision))
+        here = (replica for revision in serving for replica in _not_asleep(revision))
         is_asleep = all(self._states.get(replica) is ReplicaState.DRAINED for replica in here)
         return "asleep" if is_asleep else "starting"
 
@@ -196,6 +196,13 @@ def _serving(route: FunctionRoute) -> list[RevisionRoute]:
 
 def _replicas_of(revision: RevisionRoute) -> Iterator[ReplicaRoute]:
     return (replica for group in revision.groups for replica in group.replicas)
+
+
+def _not_asleep(revision: RevisionRoute) -> Iterator[str]:
+    """Yields the replicas of a revision that do not sleep, as far as the route table says."""
+    for group in revision.groups:
+        asleep = frozenset(group.asleep)
+        yield from (replica.id for replica in group.replicas if replica.id not in asleep)
 
 
 def _replicas(route: FunctionRoute) -> Iterator[ReplicaRoute]:

@@ -432,6 +432,20 @@ def test_above_64_replicas_the_workers_together_cover_all() -> None:
     assert len(linked) == 300
 
 
+def test_a_replica_that_is_awake_among_many_that_sleep_serves_every_worker() -> None:
+    replicas = [(f"f-00001-{index:05d}", "cpu") for index in range(300)]
+    awake = replicas[7][0]
+    asleep = [replica for replica, _ in replicas]
+    for index in range(8):
+        one = Lobby(table(replicas, workers=8, asleep=asleep), worker_index=index)
+        one.arrive("a")
+        links = [line for line in one.did() if line.startswith("link")]
+        assert 40 <= len(links) <= 100
+        one.room.apply(table(replicas, workers=8, asleep=[each for each in asleep if each != awake], number=2), 1.0)
+        links += [line for line in one.did(1.0) if line.startswith("link")]
+        assert f"link {awake}" in links
+
+
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,7 @@ def test_starting_and_draining_replicas_are_listed_failed_and_stopped_ones_are_n
     table = builder().build([served()], [Status(state.value, state) for state in states])
     (group,) = table.functions[0].revisions[0].groups
     assert [replica.id for replica in group.replicas] == ["asleep", "drained", "draining", "ready", "starting"]
+    assert group.asleep == ("asleep",)
 
 
 def test_the_number_rises_only_when_the_content_changes() -> None:

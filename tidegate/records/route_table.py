@@ -107,6 +107,8 @@ class GroupRoute:
     largest: int | None = None
     """Maximum inferences of a request for this group. None without a limit."""
     replicas: tuple[ReplicaRoute, ...] = ()
+    asleep: tuple[str, ...] = ()
+    """Those of ``replicas`` that sleep: they take no work until the control process wakes them. Ids."""
 
 
 class FailureKind(StrEnum):

@@ -67,6 +67,20 @@ def test_a_replica_that_says_nothing_is_starting_and_one_that_is_ready_decides()
     assert said(door.arrive(LIST)) == ("ready", True)
 
 
+def test_where_all_replicas_sleep_nothing_is_asked_by_any_of_several_workers() -> None:
+    replicas = tuple(ReplicaRoute(id=f"f-00001-{number:05d}", address="10.0.0.3:1") for number in range(100))
+    asleep = tuple(each.id for each in replicas)
+    door = Door(of_group(1, replicas, asleep))
+    asked = door.arrive(LIST)
+    assert said(asked) == ("asleep", True)
+    assert not door.shell
+    assert door.core.apply(of_group(2, replicas, asleep[1:]))
+    asked = door.arrive(LIST)
+    assert not asked.is_ended, "one was woken: it is asked"
+    door.core.heard(replicas[0].id, State(ReplicaState.READY))
+    assert said(asked) == ("ready", True)
+
+
 def test_a_question_waits_as_long_as_the_channels_have_been_open_at_most() -> None:
     door = Door(table(1, ONE))
     door.arrive("POST /v2/models/m/infer")
@@ -180,6 +194,14 @@ def test_a_stage_of_a_revision_that_gets_no_requests_does_not_count() -> None:
     asked = door.arrive("GET /openai/v1/models/p")
     door.core.heard(ONE.id, State(ReplicaState.READY))
     assert said(asked) == ("ready", True)
+
+
+def of_group(number: int, replicas: tuple[ReplicaRoute, ...], asleep: tuple[str, ...]) -> RouteTable:
+    """A function with one group, at one of four workers."""
+    (route,) = table(1).functions
+    group = GroupRoute(accelerator="cpu", weight=1.0, replicas=replicas, asleep=asleep)
+    functions = (replace(route, revisions=(RevisionRoute(id="f-00001", percent=100.0, groups=(group,)),)),)
+    return RouteTable(epoch=1, number=number, workers=4, functions=functions)
 
 
 def of_stage(name: str, *replicas: ReplicaRoute) -> FunctionRoute:

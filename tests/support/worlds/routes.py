@@ -34,6 +34,7 @@ def function(
     sizes: Mapping[str, tuple[int, int | None]] | None = None,
     queue_order: QueueOrder = QueueOrder.ARRIVAL,
     binding: Binding = Binding.LATE,
+    asleep: Sequence[str] = (),
 ) -> FunctionRoute:
     """A function with one revision; ``replicas`` are (id, accelerator), weights equal unless given.
 
@@ -48,6 +49,7 @@ def function(
             smallest=1 if sizes is None else sizes[kind][0],
             largest=None if sizes is None else sizes[kind][1],
             replicas=tuple(ReplicaRoute(id=one, address=f"unix:/{one}") for one, of in replicas if of == kind),
+            asleep=tuple(one for one, of in replicas if of == kind and one in asleep),
         )
         for kind in kinds
     )
