@@ -67,12 +67,16 @@ class World:
         )
         self.policy, self.rng = TidePolicy(spec, T0, 1), random.Random(self.seed)
 
-    def run(self, rate: float, seconds: int, *, waiting: int = 0, complete: bool = True) -> list[int]:
-        """Returns the replicas wanted in each second."""
+    def run(
+        self, rate: float, seconds: int, *, waiting: int = 0, complete: bool = True, spread: float | None = None
+    ) -> list[int]:
+        """Returns the replicas wanted in each second. ``spread``: seconds have by so much more and less by turns, in
+        place of chance."""
         wanted = []
         for _ in range(seconds):
             self.second += 1
-            count = arrivals(self.rng, rate)
+            by = 0.0 if spread is None else spread * (-1) ** self.second
+            count = arrivals(self.rng, rate) if spread is None else round(rate + by)
             self.arrived += count
             self.idle_s = 0.0 if count else self.idle_s + 1.0
             for name, due in self.starting.items():
@@ -240,6 +244,29 @@ def test_a_replica_that_chance_explains_stays() -> None:
     assert world.starts == 0
     found = world.run(52.0, 900)
     assert found[-1] == 7
+
+
+def test_a_replica_that_only_the_dead_band_keeps_goes_three_hours_after_it_was_needed() -> None:
+    """60/s need eight replicas until the price keeps the mean, then seven; five standard errors are more than one."""
+    world = World(ready={"cpu": 8})
+    wanted, base = list[int](), list[float]()
+    for _ in range(15_500):
+        wanted += world.run(60.0, 1, spread=5.0)
+        base.append(world.last.observed["base"])
+    needed = base.index(7.0, 1)
+    assert set(base[needed:]) == {7.0}
+    gone = wanted.index(7)
+    assert 0.0 <= gone - needed - 3 * 3600 <= world.start_s
+    assert set(wanted[gone:]) == {7}
+
+
+def test_late_shares_are_computed_again_once_arrivals_vary_by_an_eighth_more_or_less() -> None:
+    policy, service = World().policy, Service(sizes=((1.0, 0.1),), cv=0.15, latency_s=0.3)
+    used = []
+    for ca2 in (1.0, 1.11, 0.89, 1.13, 1.02, 0.98, 0.5):
+        policy._level.ca2 = ca2
+        used.append(policy._lates(service).ca2)
+    assert used == [1.0, 1.0, 1.0, 1.13, 1.13, 0.98, 0.5]
 
 
 def test_a_replica_that_chance_does_not_explain_goes_once_what_ran_at_the_beginning_is_no_longer_held() -> None:
