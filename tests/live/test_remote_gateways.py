@@ -137,15 +137,23 @@ class World:
         token = {"authorization": f"Bearer {self.place.state.token}"}
         return httpx.get(f"{holder.api}/metrics", headers=token, trust_env=False, timeout=10.0).text
 
+    def rooms(self) -> tuple[int, int]:
+        """Returns how many requests wait at all gateways, and how many of these go by their part of the bound."""
+        exposed = self.metrics()
+        waiting = re.findall(r"^tidegate_gateway_waiting_requests\{.*\} (\d+)$", exposed, re.MULTILINE)
+        local = re.findall(r"^tidegate_gateway_rooms_local\{.*\} 1$", exposed, re.MULTILINE)
+        return sum(map(int, waiting)), len(local)
+
     def waiting(self) -> int:
         """Returns how many requests wait at all gateways."""
-        found = re.findall(r"^tidegate_gateway_waiting_requests\{.*\} (\d+)$", self.metrics(), re.MULTILINE)
-        return sum(map(int, found))
+        return self.rooms()[0]
 
     def is_each_local(self) -> bool:
         """Returns whether each gateway has missed Redis: each does at an exchange of its own."""
-        exposed = self.metrics()
-        return all(f'tidegate_gateway_rooms_local{{worker="{each.name}.g0"}} 1' in exposed for each in self.gateways)
+        return self.rooms()[1] == len(self.gateways)
+
+    def is_none_local(self) -> bool:
+        return self.rooms()[1] == 0
 
     def listed(self) -> str:
         return json.dumps(self.place.status()["gateways"])
@@ -227,20 +235,41 @@ def client() -> httpx.AsyncClient:
     return httpx.AsyncClient(limits=limits, timeout=60.0, trust_env=False)
 
 
-async def settled(world: World, *loads: Load) -> None:
+async def settled(world: World, *loads: Load) -> bool:
     """Returns when no further answer has come for a while, and all that is unanswered waits or runs: this end is slow
-    on a busy machine."""
-    before, is_under_way = -1, True
+    on a busy machine. Returns whether a gateway went by its part of the bound meanwhile: it does for seconds."""
+    before, is_under_way, has_missed = -1, True, False
     while is_under_way or before != sum(len(each.codes) for each in loads):
         before = sum(len(each.codes) for each in loads)
         await asyncio.sleep(QUIET_S)
-        waiting = await asyncio.to_thread(world.waiting)
+        waiting, local = await asyncio.to_thread(world.rooms)
         unanswered = sum(len(each.at) - len(each.codes) - len(each.broken) for each in loads)
         is_under_way = not waiting <= unanswered <= waiting + SLOTS
+        has_missed |= local > 0
+    return has_missed
 
 
 async def fill(world: World, counts: Sequence[int]) -> tuple[int, Load]:
-    """Sends so many requests to each gateway while none ends. Returns how many stayed."""
+    """Sends so many requests to each gateway while none ends. Returns how many stayed.
+
+    A gateway that has no answer of Redis within a quarter of a second goes by its part of the bound for some seconds.
+    On a machine that is short of processors that happens although Redis is there. Then they are sent again.
+    """
+    while True:
+        await asyncio.to_thread(world.place.until, world.is_none_local, 30.0, "all gateways to have Redis")
+        stayed, load, has_missed = await _fill(world, counts)
+        if not has_missed:
+            return stayed, load
+        sys.stdout.write(f"\nasked {counts}: {stayed - SLOTS} waited while a gateway missed Redis; once more")
+
+
+async def fill_alone(world: World, counts: Sequence[int]) -> tuple[int, Load]:
+    """As :func:`fill`, without Redis: each gateway goes by its part."""
+    stayed, load, _ = await _fill(world, counts)
+    return stayed, load
+
+
+async def _fill(world: World, counts: Sequence[int]) -> tuple[int, Load, bool]:
     world.go.unlink()
     load, sent = Load(), sum(counts)
     async with client() as session, asyncio.TaskGroup() as group:
@@ -248,12 +277,12 @@ async def fill(world: World, counts: Sequence[int]) -> tuple[int, Load]:
             for gateway, count in zip(world.gateways, counts, strict=True):
                 if turn < count:
                     group.create_task(load.send(session, gateway))
-        await settled(world, load)
+        has_missed = await settled(world, load)
         stayed = sent - len(load.codes)
         world.go.touch()
     assert load.broken == {}
     assert set(load.codes.values()) <= {200, 429}, Counter(load.codes.values())
-    return stayed, load
+    return stayed, load, has_missed
 
 
 AWAY_S = 30.0
@@ -290,7 +319,7 @@ def test_redis_is_away_for_half_a_minute_while_one_gateway_has_nine_tenths_of_th
             sys.stdout.write(f"\nRedis failed with a full room of {BOUND}: {waited} waited 7 s later\n")
             assert waited <= BOUND * 1.02
             world.go.touch()
-        stayed, again = await fill(world, tuple(2 * each for each in UNEVEN))
+        stayed, again = await fill_alone(world, tuple(2 * each for each in UNEVEN))
         loads.append(again)
         error = (stayed - SLOTS) / BOUND - 1
         parts = Counter(again.at[number] for number, code in again.codes.items() if code == 200)
@@ -401,7 +430,7 @@ def test_one_bound_and_all_slots_hold_over_three_gateways(world: World) -> None:
         world.place.until(lambda: "waiting rooms: the workers of this machine" in world.faults(), 10.0, "the fault")
         world.place.until(world.is_each_local, 10.0, "each gateway to go by its part")
         await asyncio.sleep(6.0)  # Parts of gateways that have gone are given away after 5 s.
-        stayed, _ = await fill(world, (ASKED, ASKED, ASKED))
+        stayed, _ = await fill_alone(world, (ASKED, ASKED, ASKED))
         error = (stayed - SLOTS) / BOUND - 1
         sys.stdout.write(f"without Redis: {stayed - SLOTS} waited, {error:+.2%}\n")
         assert abs(error) <= 0.02
