@@ -9,7 +9,7 @@ client's own latency counts from the due time.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final
 
 from tidegate.control.cli.demo.records import Look, Records, quantile
@@ -23,6 +23,9 @@ AGES_S: Final = tuple(0.25 * step for step in range(7))
 by a tenth in a second."""
 READINGS_BESIDE: Final = 2
 """Readings of the console before a scrape, and after it, of whose requests the scraped percentile may be."""
+APART_S: Final = 1.0
+"""Time between two such readings, from which on a scraped percentile is not compared: gateways are asked once a second,
+so that it may be of a window that no reading has. Readings are half a second apart unless the machine is busy."""
 MIN_LOOKS: Final = 6
 """Readings of a number of replicas that is compared: three seconds of it."""
 MIN_RATE: Final = 1.0
@@ -239,12 +242,15 @@ def _boards(client: _Client, views: Views, board: BoardFigures) -> FiguresShown:
         readings = []
         for at, value in curve:
             after = bisect_right(times, at)
-            beside = [view for _, view in views[max(0, after - READINGS_BESIDE) : after + READINGS_BESIDE]]
-            found = [client.served_s(each, q) for each in client.scraped(beside) if len(each) >= MIN_REQUESTS]
+            beside = views[max(0, after - READINGS_BESIDE) : after + READINGS_BESIDE]
+            if any(later - earlier > APART_S for (earlier, _), (later, _) in pairwise(beside)):
+                continue
+            windows = client.scraped([view for _, view in beside])
+            found = [client.served_s(each, q) for each in windows if len(each) >= MIN_REQUESTS]
             known = [latency for latency in found if latency is not None]
             if known:
                 readings.append((_nearest(known, value), value))
-        return _means(readings)
+        return _means(readings) if readings else _uncompared(curve)
 
     within = [(client.ended(at, BOARD_SLA_S), value) for at, value in board.within_sla]
     return FiguresShown(
@@ -260,7 +266,11 @@ def _board_rates(client: _Client, curve: Curve) -> Pair:
     ends of its window, also to one at which nothing came yet or any more."""
     first, last = client.sent_s
     whole = [(client.rate(at, BOARD_RATE_S), value) for at, value in curve if first + BOARD_RATE_S <= at <= last]
-    return _rates(whole) if whole else Pair(client=None, shown=_means([(None, value) for _, value in curve]).shown)
+    return _rates(whole) if whole else _uncompared(curve)
+
+
+def _uncompared(curve: Curve) -> Pair:
+    return Pair(client=None, shown=_means([(None, value) for _, value in curve]).shown)
 
 
 def _nearest(known: Sequence[float], shown: float) -> float:

@@ -132,6 +132,22 @@ def test_the_boards_percentiles_are_of_the_requests_of_the_console_beside_the_sc
     assert abs(late) > 0.2, "those of a later reading"
 
 
+def test_a_percentile_that_was_scraped_where_the_console_was_read_too_seldom_is_not_compared() -> None:
+    """Between the readings at 22 and at 25 s the windows were those of two pulls that no reading has."""
+    outcomes = [RequestOutcome(0.1 * number, 0.001 * 1.01**number, 1, 200) for number in range(400)]
+    at = (20.0, 21.0, 22.0, 25.0, 26.0, 27.0)
+    looks = [look(each, 1, 10.0, 100, 25 * int(each) - 300) for each in at]
+    seen = Records(latency_s=10.0, percentile=98.0, outcomes=outcomes, looks=looks)
+    between = outcomes[225].served_s
+    for scraped, is_compared in ((20.5, True), (21.5, False), (23.5, False), (25.5, False), (26.5, True)):
+        curve = ((scraped, between),)
+        (found,) = compare(seen, [replace(BOARDS, p50_s=curve, tail_s=curve)])
+        assert found.boards is not None
+        assert found.boards.p50_s.shown == between
+        assert (found.boards.p50_s.client is not None) == is_compared
+        assert not found.boards.p50_s.is_missing
+
+
 def test_the_boards_rates_are_compared_over_whole_windows_in_which_requests_are_sent() -> None:
     seen = records(looks(45.0, 0, 0.0, 400, 600))
     board = replace(BOARDS, p50_s=((46.0, 0.02),), tail_s=((46.0, 0.3),))
