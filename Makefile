@@ -107,7 +107,7 @@ test-kubernetes: $(STAMP) ## resources and Pods of a real control plane; its bin
 ifneq ($(filter 1 true,$(USE_EXISTING_CLUSTER)),)
 	@$(LIVE) "needs(tool='kubernetes') and not deep" -n 1
 else
-	@$(LIVE) "(needs(tool='kubernetes') or needs(tool='cluster')) and not deep"
+	@$(LIVE) "(needs(tool='kubernetes') or needs(tool='cluster')) and not needs(tool='helm') and not deep"
 endif
 
 test-helm: $(STAMP) ## the chart by Helm (on the search path, or HELM) in a real API server, as for test-kubernetes
