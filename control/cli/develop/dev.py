@@ -30,6 +30,8 @@ LOOK_S: Final = 0.3
 """Time between two looks at the files."""
 MOST_FILES: Final = 2000
 """Files that are watched in the folder of a handler, at most."""
+MOST_LINES: Final = 1000
+"""Lines that a revision may have written before its output is followed."""
 
 Signature = tuple[tuple[str, int, int], ...]
 
@@ -110,6 +112,8 @@ class Session:
         self._repeats = Repeats()
         self.names: dict[str, str] = {}
         """The functions that were deployed, each with its newest revision."""
+        self._before = {revision.id for each in tidegate.list() for revision in each.revisions}
+        """Revisions that were there when the session began."""
 
     def run(self, once: Callable[[], list[tuple[str, str]]], look: Callable[[], Signature]) -> None:
         """Runs until KeyboardInterrupt. ``once`` deploys and returns (function, revision); ``look`` returns the state
@@ -122,7 +126,7 @@ class Session:
                 self._report("failed", "", "", str(error))
                 deployed = []
             for name, revision in deployed:
-                self._follow(name)
+                self._follow(name, revision)
                 self.names[name] = revision
                 threading.Thread(target=self._wait, args=(name, revision), name=revision, daemon=True).start()
             while look() == seen:
@@ -147,14 +151,19 @@ class Session:
         self._repeats.ended(revision, is_ready=True)
         self._report("ready", name, revision, words if call is None else f"{words}\n  {call}")
 
-    def _follow(self, name: str) -> None:
-        """Prints what the function's servers write, from a thread that ends with the process."""
+    def _follow(self, name: str, revision: str) -> None:
+        """Prints what the function's servers write, from a thread that ends with the process: of a revision that this
+        session has made also what was written before the thread began, since it may be ready by then."""
         if name in self.names:
             return
+        is_made = revision not in self._before
+        tail = MOST_LINES if is_made else 0
 
         def follow() -> None:
             try:
-                for line in self._tidegate.logs(name, tail=0, follow=True):
+                for line in self._tidegate.logs(name, tail=tail, follow=True):
+                    if is_made and line["replica"].rpartition("-")[0] in self._before:
+                        continue
                     if self._repeats.shows(line["replica"]):
                         self._line(line["line"])
             except (TidegateError, RuntimeError):

@@ -1,9 +1,17 @@
 """What `tidegate dev` looks at, and what it repeats of a failed start."""
 
+import json
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
-from tidegate.control.cli.develop.dev import Repeats, short, signature
+import pytest
+
+from tidegate.control.cli.develop.dev import Repeats, Session, short, signature
+from tidegate.control.sdk import Tidegate
 
 
 def test_a_change_of_the_file_or_of_a_module_beside_it_is_seen(tmp_path: Path) -> None:
@@ -51,3 +59,29 @@ def test_the_lines_of_further_attempts_are_not_repeated_until_the_revision_is_re
     assert repeats.shows("m-00002-ccccc"), "the next save"
     repeats.ended("m-00001", is_ready=True)
     assert repeats.shows("m-00001-ddddd")
+
+
+class Deployment:
+    """A function with one revision before the session; its servers have written and go on writing."""
+
+    def list(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(revisions=[SimpleNamespace(id="f-00001")])]
+
+    def logs(self, name: str, *, tail: int, follow: bool) -> Iterator[dict[str, str]]:
+        written = [("f-00001-aaaaa", "of yesterday"), ("f-00002-bbbbb", "is loaded")]
+        for replica, line in written[-tail:] if tail else []:
+            yield {"replica": replica, "line": line}
+        yield {"replica": "f-00002-bbbbb", "line": "serves"}
+        yield {"replica": "f-00001-aaaaa", "line": "ends"}
+
+
+@pytest.mark.parametrize(("revision", "shown"), [("f-00002", ["is loaded", "serves"]), ("f-00001", ["serves", "ends"])])
+def test_what_a_new_revision_wrote_before_it_was_followed_is_printed(
+    capsys: pytest.CaptureFixture[str], revision: str, shown: list[str]
+) -> None:
+    session = Session(cast(Tidegate, Deployment()), json=True)
+    session._follow("f", revision)
+    for thread in threading.enumerate():
+        if thread.name == "lines of f":
+            thread.join()
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == shown
